@@ -1,0 +1,262 @@
+//! The messages themselves: fixed 64-byte datagrams, little-endian.
+//!
+//! ```text
+//! 0  kind u32    4  a u32    8  id u64    16  b u64    24  c u64    32..64  zero or text
+//! ```
+
+/// Size of every message.
+pub const MESSAGE_BYTES: usize = 64;
+
+/// Bytes of a program's name in HELLO, as in /proc/PID/comm.
+pub const COMM_BYTES: usize = 16;
+
+/// Which end of the TCP connection a side is. The connector sends on direction 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Role {
+    Connector = 0,
+    Acceptor = 1,
+}
+
+impl Role {
+    /// Index of the direction on which this end sends.
+    pub const fn sends_on(self) -> usize {
+        self as usize
+    }
+
+    const fn decode(raw: u32) -> Result<Self, BadMessage> {
+        match raw {
+            0 => Ok(Self::Connector),
+            1 => Ok(Self::Acceptor),
+            value => Err(BadMessage::Role { value }),
+        }
+    }
+}
+
+/// What a process with the library, or the command, tells the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToBroker {
+    /// First message of a process. `comm` is for display only; the pid comes from the socket.
+    Hello { version: u32, comm: [u8; COMM_BYTES] },
+    /// This end proves busy. One descriptor beside it: the TCP socket, as proof.
+    /// `id` is the process's own name for the connection, never used twice.
+    Offer { id: u64, role: Role },
+    /// The end is closed, or its offer withdrawn.
+    Release { id: u64 },
+    /// The receiving direction's ring fills up: may it grow to `class`?
+    /// Answered by a higher class limit in the end's side page, or not at all.
+    Grow { id: u64, class: u8 },
+    /// The command asks for the status; answered by `FromBroker::Status`.
+    Status { version: u32 },
+}
+
+/// What the broker answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FromBroker {
+    /// Answer to HELLO. One descriptor beside it: the mailbox, a page whose first 8 bytes are
+    /// a counter that the broker raises after every message it sends to this process.
+    Welcome { version: u32 },
+    /// HELLO or STATUS of a version that this broker does not speak.
+    Refused { version: u32 },
+    /// Two descriptors beside it: the channel's memfd and the end's own side page.
+    /// `cookie` is SO_COOKIE of the socket that was offered as `id`.
+    Channel { id: u64, cookie: u64, role: Role, max_class: u8, first_class: u8 },
+    /// `id` stays on TCP.
+    Decline { id: u64, reason: Decline },
+    /// One descriptor beside it: a memfd with `len_bytes` of JSON, `status::Status`.
+    Status { len_bytes: u64 },
+}
+
+/// Why a connection has no channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Decline {
+    /// The descriptor is not an established TCP connection.
+    NotTcp = 1,
+    /// Both ends are one socket.
+    SelfConnected = 2,
+    /// The memory budget, or this user's share of it, is spent.
+    Memory = 3,
+    /// A policy of the broker.
+    Policy = 4,
+    /// The proof could not be had (no BPF, and the ends are in different namespaces).
+    NoProof = 5,
+    /// The same end was already offered, by this or another process.
+    Taken = 6,
+    /// This process has too many offers open.
+    TooMany = 7,
+}
+
+impl Decline {
+    const fn decode(raw: u32) -> Result<Self, BadMessage> {
+        Ok(match raw {
+            1 => Self::NotTcp,
+            2 => Self::SelfConnected,
+            3 => Self::Memory,
+            4 => Self::Policy,
+            5 => Self::NoProof,
+            6 => Self::Taken,
+            7 => Self::TooMany,
+            value => return Err(BadMessage::Reason { value }),
+        })
+    }
+
+    /// For people, as `yasmin status` prints it.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::NotTcp => "not an established TCP connection",
+            Self::SelfConnected => "connected to itself",
+            Self::Memory => "memory budget spent",
+            Self::Policy => "broker policy",
+            Self::NoProof => "no proof that the two ends belong together",
+            Self::Taken => "end already taken",
+            Self::TooMany => "too many offers from this process",
+        }
+    }
+}
+
+/// A datagram that no honest sender writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadMessage {
+    Length { len_bytes: usize },
+    Kind { value: u32 },
+    Role { value: u32 },
+    Class { value: u64 },
+    Reason { value: u32 },
+}
+
+const HELLO: u32 = 1;
+const OFFER: u32 = 2;
+const RELEASE: u32 = 3;
+const GROW: u32 = 4;
+const STATUS: u32 = 5;
+const WELCOME: u32 = 101;
+const REFUSED: u32 = 102;
+const CHANNEL: u32 = 103;
+const DECLINE: u32 = 104;
+const STATUS_REPLY: u32 = 105;
+
+/// The fields of a message before they have a meaning.
+struct Fields {
+    kind: u32,
+    a: u32,
+    id: u64,
+    b: u64,
+    c: u64,
+}
+
+impl Fields {
+    const fn new(kind: u32, a: u32, id: u64) -> Self {
+        Self { kind, a, id, b: 0, c: 0 }
+    }
+
+    fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        let mut out = [0; MESSAGE_BYTES];
+        out[0..4].copy_from_slice(&self.kind.to_le_bytes());
+        out[4..8].copy_from_slice(&self.a.to_le_bytes());
+        out[8..16].copy_from_slice(&self.id.to_le_bytes());
+        out[16..24].copy_from_slice(&self.b.to_le_bytes());
+        out[24..32].copy_from_slice(&self.c.to_le_bytes());
+        out
+    }
+
+    fn decode(raw: &[u8; MESSAGE_BYTES]) -> Self {
+        let u32_at = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        Self { kind: u32_at(0), a: u32_at(4), id: u64_at(8), b: u64_at(16), c: u64_at(24) }
+    }
+}
+
+fn exact(raw: &[u8]) -> Result<&[u8; MESSAGE_BYTES], BadMessage> {
+    raw.try_into().map_err(|_| BadMessage::Length { len_bytes: raw.len() })
+}
+
+fn class(value: u64) -> Result<u8, BadMessage> {
+    match u8::try_from(value) {
+        Ok(class) if class <= yasmin_wire::layout::MAX_CLASS => Ok(class),
+        _ => Err(BadMessage::Class { value }),
+    }
+}
+
+impl ToBroker {
+    pub fn encode(self) -> [u8; MESSAGE_BYTES] {
+        match self {
+            Self::Hello { version, comm } => {
+                let mut out = Fields::new(HELLO, version, 0).encode();
+                out[32..32 + COMM_BYTES].copy_from_slice(&comm);
+                out
+            }
+            Self::Offer { id, role } => Fields::new(OFFER, role as u32, id).encode(),
+            Self::Release { id } => Fields::new(RELEASE, 0, id).encode(),
+            Self::Grow { id, class } => Fields::new(GROW, u32::from(class), id).encode(),
+            Self::Status { version } => Fields::new(STATUS, version, 0).encode(),
+        }
+    }
+
+    /// # Errors
+    /// `BadMessage` names the field that no honest sender writes; the broker then drops the
+    /// sender.
+    pub fn decode(raw: &[u8]) -> Result<Self, BadMessage> {
+        let raw = exact(raw)?;
+        let fields = Fields::decode(raw);
+        Ok(match fields.kind {
+            HELLO => {
+                let mut comm = [0; COMM_BYTES];
+                comm.copy_from_slice(&raw[32..32 + COMM_BYTES]);
+                Self::Hello { version: fields.a, comm }
+            }
+            OFFER => Self::Offer { id: fields.id, role: Role::decode(fields.a)? },
+            RELEASE => Self::Release { id: fields.id },
+            GROW => Self::Grow { id: fields.id, class: class(u64::from(fields.a))? },
+            STATUS => Self::Status { version: fields.a },
+            value => return Err(BadMessage::Kind { value }),
+        })
+    }
+}
+
+impl FromBroker {
+    pub fn encode(self) -> [u8; MESSAGE_BYTES] {
+        match self {
+            Self::Welcome { version } => Fields::new(WELCOME, version, 0),
+            Self::Refused { version } => Fields::new(REFUSED, version, 0),
+            Self::Channel { id, cookie, role, max_class, first_class } => Fields {
+                kind: CHANNEL,
+                a: role as u32,
+                id,
+                b: cookie,
+                c: u64::from(max_class) | u64::from(first_class) << 8,
+            },
+            Self::Decline { id, reason } => Fields::new(DECLINE, reason as u32, id),
+            Self::Status { len_bytes } => {
+                Fields { kind: STATUS_REPLY, a: 0, id: 0, b: len_bytes, c: 0 }
+            }
+        }
+        .encode()
+    }
+
+    /// # Errors
+    /// `BadMessage` names the field that no honest broker writes; the library then leaves it.
+    pub fn decode(raw: &[u8]) -> Result<Self, BadMessage> {
+        let fields = Fields::decode(exact(raw)?);
+        Ok(match fields.kind {
+            WELCOME => Self::Welcome { version: fields.a },
+            REFUSED => Self::Refused { version: fields.a },
+            CHANNEL => {
+                let (max_class, first_class) = (class(fields.c & 0xff)?, class(fields.c >> 8)?);
+                if first_class > max_class {
+                    return Err(BadMessage::Class { value: u64::from(first_class) });
+                }
+                Self::Channel {
+                    id: fields.id,
+                    cookie: fields.b,
+                    role: Role::decode(fields.a)?,
+                    max_class,
+                    first_class,
+                }
+            }
+            DECLINE => Self::Decline { id: fields.id, reason: Decline::decode(fields.a)? },
+            STATUS_REPLY => Self::Status { len_bytes: fields.b },
+            value => return Err(BadMessage::Kind { value }),
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! Offsets in a channel's pages (spec/wire.md section 1).
+//!
+//! ```text
+//! 0x0000 channel header (informational; no side reads it back)
+//! 0x0400 direction 0 (connector to acceptor): word line, receiver line
+//! 0x0800 direction 1 (acceptor to connector)
+//! 0x1000 ring of direction 0, class_bytes(max_class)
+//! ...... ring of direction 1, class_bytes(max_class)
+//! ```
+
+/// "YASMINCH" in ASCII, little-endian.
+pub const CHANNEL_MAGIC: u64 = u64::from_le_bytes(*b"YASMINCH");
+
+pub const PAGE_BYTES: usize = 4096;
+
+/// Largest size class: 1 MiB.
+pub const MAX_CLASS: u8 = 8;
+
+/// Bytes of a ring of `class`: 4 KiB, 8 KiB, ... 1 MiB.
+pub const fn class_bytes(class: u8) -> u32 {
+    4096 << class
+}
+
+pub const HEADER_MAGIC: usize = 0;
+pub const HEADER_VERSION: usize = 8;
+pub const HEADER_MAX_CLASS: usize = 12;
+
+/// Where direction `index`'s control block begins; 0: connector to acceptor, 1: the reverse.
+pub const fn direction_offset(index: usize) -> usize {
+    0x400 + index * 0x400
+}
+
+/// In a direction's block, written by the sender (and, the word alone, by the receiver's CAS).
+pub const DIRECTION_WORD: usize = 0x00;
+pub const DIRECTION_TCP_POSITION: usize = 0x08;
+pub const DIRECTION_TCP_HINT: usize = 0x10;
+pub const DIRECTION_SENDER_CPU: usize = 0x18;
+pub const DIRECTION_CLASS_WANTED: usize = 0x1c;
+/// In a direction's block, written by the receiver; two cache lines on, so that neither the
+/// line nor its prefetched neighbour is shared with the sender's.
+pub const DIRECTION_HEAD: usize = 0x80;
+pub const DIRECTION_RECEIVER_CPU: usize = 0x88;
+pub const DIRECTION_BYTES: usize = 0x100;
+
+/// Where direction `index`'s ring begins, in a channel of `max_class`.
+pub const fn ring_offset(index: usize, max_class: u8) -> usize {
+    PAGE_BYTES + index * class_bytes(max_class) as usize
+}
+
+/// Bytes of a whole channel.
+pub const fn channel_bytes(max_class: u8) -> usize {
+    PAGE_BYTES + 2 * class_bytes(max_class) as usize
+}
