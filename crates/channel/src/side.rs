@@ -7,6 +7,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use yasmin_ring::{Private, ReceiverState, SenderState};
+
 /// Version of this layout; the broker writes it, the library compares it.
 pub const SIDE_VERSION: u32 = 1;
 
@@ -29,18 +31,12 @@ pub struct Side {
 pub struct Tx {
     /// Holder's process and thread, or 0.
     pub lock: AtomicU64,
-    /// Ring bytes published, as this end knows it; the shared word must agree.
-    pub tail: AtomicU64,
-    /// The peer's head when last looked at; range tail-size..=tail.
-    pub head_seen: AtomicU64,
-    /// Not 0: this end never opens the direction again.
-    pub never: AtomicU32,
-    /// Not 0: the peer broke the protocol.
-    pub broken: AtomicU32,
+    pub state: SenderState,
     /// Counters, for `yasmin status`. TCP bytes are those written since the channel came.
-    pub ring_bytes: AtomicU64,
-    pub tcp_bytes: AtomicU64,
-    pub parked: AtomicU64,
+    pub ring_bytes: Private,
+    pub tcp_bytes: Private,
+    /// Times the direction went from open to parked.
+    pub parked: Private,
 }
 
 /// The receiving half. Under its lock but for the counters and `sleepers`.
@@ -48,27 +44,15 @@ pub struct Tx {
 pub struct Rx {
     /// Holder's process and thread, or 0.
     pub lock: AtomicU64,
-    /// Ring bytes consumed; range word.tail-size..=word.tail.
-    pub head: AtomicU64,
-    /// The tail at which this end last offered the direction.
-    pub offered_at: AtomicU64,
-    /// The word's tail when last looked at; it never runs backwards.
-    pub tail_seen: AtomicU64,
-    /// TCP bytes still to be read before the next ring byte.
-    pub tcp_left: AtomicU64,
-    /// Not 0: offered, and not yet seen to have been opened.
-    pub offer_out: AtomicU32,
-    /// Class of the ring that is being read.
-    pub class: AtomicU32,
+    pub state: ReceiverState,
     /// Threads, of all processes that share the end, that sleep in the kernel on it.
     pub sleepers: AtomicU32,
-    /// Not 0: this end never offers the direction again.
-    pub never: AtomicU32,
     /// Process that reads; another that reads takes it over once, then it stays parked.
     pub owner_pid: AtomicU32,
-    pub broken: AtomicU32,
-    pub ring_bytes: AtomicU64,
-    pub tcp_bytes: AtomicU64,
+    /// Not 0: O_NONBLOCK is set on the description.
+    pub nonblocking: AtomicU32,
+    pub ring_bytes: Private,
+    pub tcp_bytes: Private,
 }
 
 const _: () = assert!(core::mem::size_of::<Side>() <= SIDE_BYTES);

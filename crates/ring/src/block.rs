@@ -1,0 +1,98 @@
+//! A direction's control block in the shared pages.
+
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+
+/// Laid over `layout::direction_offset(index)`. Every field may change at any time.
+///
+/// Two cache lines, a neighbour apart: the first is written by the sender (and by the
+/// receiver's compare-and-swap of the word), the second by the receiver alone.
+#[repr(C)]
+pub struct Block {
+    pub(crate) word: AtomicU64,
+    /// The sender's TCP stream position when it last opened the direction: stored before the
+    /// word's release, read after the word's acquire.
+    pub(crate) tcp_position: AtomicU64,
+    /// Raised after each send by TCP: where a receiver that watches the word learns of them.
+    pub(crate) tcp_hint: AtomicU64,
+    pub(crate) sender_cpu: AtomicU32,
+    pub(crate) class_wanted: AtomicU32,
+    _line: [u64; 12],
+    /// Ring bytes consumed: stored (release) after they were copied out, so that the sender,
+    /// who loads it (acquire), may overwrite them.
+    pub(crate) head: AtomicU64,
+    pub(crate) receiver_cpu: AtomicU32,
+    _rest: [u32; 29],
+}
+
+impl Block {
+    /// A fresh block, as zeroed pages hold it.
+    pub fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            tcp_position: AtomicU64::new(0),
+            tcp_hint: AtomicU64::new(0),
+            sender_cpu: AtomicU32::new(0),
+            class_wanted: AtomicU32::new(0),
+            _line: [0; 12],
+            head: AtomicU64::new(0),
+            receiver_cpu: AtomicU32::new(0),
+            _rest: [0; 29],
+        }
+    }
+
+    /// The word as it is now, undecoded: for display and for watching.
+    pub fn word_raw(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Count of sends by TCP, as the peer says: a hint to look at the kernel, never trusted.
+    pub fn tcp_hint(&self) -> u64 {
+        self.tcp_hint.load(Ordering::Relaxed)
+    }
+
+    /// CPU on which the sender last ran, as it says; only a choice between two ways of waiting
+    /// hangs on it.
+    pub fn sender_cpu(&self) -> u32 {
+        self.sender_cpu.load(Ordering::Relaxed)
+    }
+
+    /// CPU on which the receiver last ran, as it says.
+    pub fn receiver_cpu(&self) -> u32 {
+        self.receiver_cpu.load(Ordering::Relaxed)
+    }
+
+    pub fn set_sender_cpu(&self, cpu: u32) {
+        self.sender_cpu.store(cpu, Ordering::Relaxed);
+    }
+
+    pub fn set_receiver_cpu(&self, cpu: u32) {
+        self.receiver_cpu.store(cpu, Ordering::Relaxed);
+    }
+
+    /// Test access for a hostile peer: overwrites the shared fields with anything.
+    #[cfg(any(test, fuzzing, feature = "hostile"))]
+    pub fn scribble(&self, word: u64, tcp_position: u64, head: u64) {
+        self.word.store(word, Ordering::Release);
+        self.tcp_position.store(tcp_position, Ordering::Release);
+        self.head.store(head, Ordering::Release);
+    }
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use yasmin_wire::layout;
+    assert!(core::mem::offset_of!(Block, word) == layout::DIRECTION_WORD);
+    assert!(core::mem::offset_of!(Block, tcp_position) == layout::DIRECTION_TCP_POSITION);
+    assert!(core::mem::offset_of!(Block, tcp_hint) == layout::DIRECTION_TCP_HINT);
+    assert!(core::mem::offset_of!(Block, sender_cpu) == layout::DIRECTION_SENDER_CPU);
+    assert!(core::mem::offset_of!(Block, class_wanted) == layout::DIRECTION_CLASS_WANTED);
+    assert!(core::mem::offset_of!(Block, head) == layout::DIRECTION_HEAD);
+    assert!(core::mem::offset_of!(Block, receiver_cpu) == layout::DIRECTION_RECEIVER_CPU);
+    assert!(core::mem::size_of::<Block>() == layout::DIRECTION_BYTES);
+};

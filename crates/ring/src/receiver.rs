@@ -1,0 +1,284 @@
+//! The receiving half of a direction (spec/wire.md section 5).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use yasmin_wire::layout::class_bytes;
+use yasmin_wire::{State, Word};
+
+use crate::Broken;
+use crate::block::Block;
+use crate::memory::Memory;
+use crate::primitive::Ordering;
+use crate::state::{Phase, ReceiverState, is_set, set};
+
+/// One end's hold on the direction that it receives on. Made anew for each operation.
+pub struct Receiver<'a, M> {
+    pub block: &'a Block,
+    pub state: &'a ReceiverState,
+    pub memory: M,
+    /// Fixed at setup; never read back from shared memory.
+    pub max_class: u8,
+}
+
+/// Where the next bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// From TCP, at most `limit_bytes` of them: the ring goes on behind.
+    TcpUpTo { limit_bytes: u64 },
+    /// From the ring; `unread_bytes` are there, at least one.
+    Ring { unread_bytes: u32 },
+    /// From TCP without limit: the direction is parked and its ring is drained. The only state
+    /// in which this end may sleep.
+    Tcp,
+    /// From nowhere yet. OFFERED: look at TCP now and then, but park before reading it.
+    /// OPEN: only the word tells.
+    Empty { state: State },
+}
+
+/// What became of an attempt to park.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Park {
+    Parked,
+    /// The sender was faster: look again.
+    Moved,
+}
+
+/// A TCP position this far ahead of what was read is a lie: more than any window holds.
+const TCP_AHEAD_MAX: u64 = 1 << 40;
+
+impl<M: Memory> Receiver<'_, M> {
+    fn broken<T>(&self) -> Result<T, Broken> {
+        set(&self.state.broken);
+        Err(Broken)
+    }
+
+    pub fn is_broken(&self) -> bool {
+        is_set(&self.state.broken)
+    }
+
+    /// Loads the word once, checks it, and says where the next bytes come from.
+    ///
+    /// `tcp_position` gives the TCP bytes that this end has read, from the kernel's counters;
+    /// it is asked once for each time that the sender opened. `None` breaks the direction.
+    ///
+    /// # Errors
+    /// [`Broken`] when the peer broke the protocol, now or before.
+    pub fn look(&self, tcp_position: impl FnOnce() -> Option<u64>) -> Result<View, Broken> {
+        if self.is_broken() {
+            return Err(Broken);
+        }
+        let raw = self.block.word.load(Ordering::Acquire);
+        let state = self.state;
+        if raw != state.word_seen.get() {
+            self.take_word(raw, tcp_position)?;
+        }
+        let limit_bytes = state.tcp_left.get();
+        if limit_bytes > 0 {
+            return Ok(View::TcpUpTo { limit_bytes });
+        }
+        let unread = state.tail_seen.position().since(state.head.position());
+        if unread > 0 {
+            return Ok(View::Ring { unread_bytes: unread as u32 });
+        }
+        Ok(match state.phase() {
+            Phase::Parked => View::Tcp,
+            Phase::Offered => View::Empty { state: State::Offered },
+            Phase::Open => View::Empty { state: State::Open },
+        })
+    }
+
+    /// Takes over a word that differs from the last one.
+    fn take_word(
+        &self,
+        raw: u64,
+        tcp_position: impl FnOnce() -> Option<u64>,
+    ) -> Result<(), Broken> {
+        let state = self.state;
+        let Ok(word) = Word::decode(raw) else {
+            return self.broken();
+        };
+        let size = u64::from(class_bytes(word.class));
+        let before = state.tail_seen.position();
+        let moved = word.tail.since(before) > 0;
+        let phase = state.phase();
+        // The tail runs forwards and not past what the ring holds; the class is this end's
+        // choice; PARKED stays as it is until this end offers; only what was offered opens,
+        // and it opens together with its first bytes; an open ring does not turn to offered.
+        let follows = u32::from(word.class) == state.class.load(Relaxed)
+            && word.tail.since(state.head.position()) <= size
+            && word.tail.since(before) <= size
+            && match (phase, word.state) {
+                (Phase::Parked, _) => false,
+                (Phase::Offered, State::Offered) => !moved,
+                (Phase::Offered, State::Open) => moved,
+                (Phase::Offered | Phase::Open, State::Parked) => true,
+                (Phase::Open, State::Open) => true,
+                (Phase::Open, State::Offered) => false,
+            };
+        if !follows {
+            return self.broken();
+        }
+        if phase == Phase::Offered && moved {
+            // Acquire of the word, then the position: pairs with `Sender::publish`.
+            let peer_position = self.block.tcp_position.load(Ordering::Relaxed);
+            let Some(own_position) = tcp_position() else {
+                return self.broken();
+            };
+            let left = peer_position.wrapping_sub(own_position);
+            if left > TCP_AHEAD_MAX {
+                return self.broken();
+            }
+            state.tcp_left.set(left);
+        }
+        state.tail_seen.set_position(word.tail);
+        state.word_seen.set(raw);
+        state.set_phase(match word.state {
+            State::Parked => Phase::Parked,
+            State::Offered => Phase::Offered,
+            State::Open => Phase::Open,
+        });
+        Ok(())
+    }
+
+    /// Copies out up to `len_bytes` of what the last `look` found, `skip_bytes` behind the
+    /// head, without consuming them. Returns the bytes copied.
+    ///
+    /// # Safety
+    /// `to` is writable for `len_bytes`.
+    pub unsafe fn peek(&self, skip_bytes: u32, to: *mut u8, len_bytes: usize) -> usize {
+        let head = self.state.head.position();
+        let unread = self.state.tail_seen.position().since(head) as usize;
+        let size = class_bytes(self.state.class.load(Relaxed) as u8);
+        let len = len_bytes.min(unread.saturating_sub(skip_bytes as usize));
+        let at = head.plus(u64::from(skip_bytes)).offset(size);
+        let first = len.min((size - at) as usize);
+        // SAFETY: both pieces are inside the ring of `size` (unread <= size, checked when the
+        // word was taken) and inside `len_bytes`.
+        unsafe {
+            self.memory.copy_out(at, to, first);
+            if len > first {
+                self.memory.copy_out(0, to.add(first), len - first);
+            }
+        }
+        len
+    }
+
+    /// Gives `len_bytes` (no more than are unread) back to the sender.
+    pub fn consume(&self, len_bytes: u32) {
+        let head = self.state.head.position();
+        let unread = self.state.tail_seen.position().since(head);
+        let head = head.plus(u64::from(len_bytes).min(unread));
+        self.state.head.set_position(head);
+        // The bytes are out, /then/ the sender may overwrite them. Pairs with
+        // `Sender::look_at_head`.
+        self.block.head.store(head.get(), Ordering::Release);
+    }
+
+    /// Says that `len_bytes` were read from TCP.
+    pub fn took_tcp(&self, len_bytes: u64) {
+        let left = self.state.tcp_left.get();
+        if left > 0 {
+            self.state.tcp_left.set(left.saturating_sub(len_bytes));
+        }
+    }
+
+    /// Parks the direction as the last `look` saw it: from then on new bytes come by TCP.
+    /// Unread ring bytes stay readable.
+    pub fn park(&self) -> Park {
+        let state = self.state;
+        if state.phase() == Phase::Parked {
+            return Park::Parked;
+        }
+        let raw = state.word_seen.get();
+        let parked = raw & !3 | State::Parked as u64;
+        let swapped =
+            self.block.word.compare_exchange(raw, parked, Ordering::AcqRel, Ordering::Acquire);
+        if swapped.is_err() {
+            return Park::Moved;
+        }
+        state.word_seen.set(parked);
+        state.set_phase(Phase::Parked);
+        Park::Parked
+    }
+
+    /// Whether `offer` would do anything: parked, drained, and not for good.
+    pub fn may_offer(&self) -> bool {
+        let state = self.state;
+        state.phase() == Phase::Parked
+            && state.tcp_left.get() == 0
+            && state.head.get() == state.tail_seen.get()
+            && !is_set(&state.never)
+            && !is_set(&state.broken)
+    }
+
+    /// Offers the drained, parked direction with a ring of `class`. Returns whether it did.
+    pub fn offer(&self, class: u8) -> bool {
+        if !self.may_offer() {
+            return false;
+        }
+        let state = self.state;
+        let word = Word {
+            state: State::Offered,
+            class: class.min(self.max_class),
+            tail: state.tail_seen.position(),
+        };
+        let raw = word.encode();
+        let swapped = self.block.word.compare_exchange(
+            state.word_seen.get(),
+            raw,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if swapped.is_err() {
+            // Nobody but this end moves a parked word.
+            set(&state.broken);
+            return false;
+        }
+        state.class.store(u32::from(word.class), Relaxed);
+        state.word_seen.set(raw);
+        state.set_phase(Phase::Offered);
+        true
+    }
+
+    /// Never offers again. Parks only if nothing new came; the caller looks and tries again.
+    pub fn never_offer(&self) {
+        set(&self.state.never);
+    }
+
+    pub fn is_for_good(&self) -> bool {
+        is_set(&self.state.never)
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.state.phase()
+    }
+
+    /// Without the lock, as a hint: unread bytes, or a word that moved since the last look.
+    pub fn stirs(&self) -> bool {
+        self.block.word.load(Ordering::Acquire) != self.state.word_seen.get()
+            || self.state.head.get() != self.state.tail_seen.get()
+    }
+
+    /// Whether the sender says that it sent by TCP since this was last asked.
+    pub fn hinted(&self) -> bool {
+        let hint = self.block.tcp_hint.load(Ordering::Acquire);
+        let news = hint != self.state.hint_seen.get();
+        self.state.hint_seen.set(hint);
+        news
+    }
+
+    /// Class that the sender asks for, cut to what the channel holds.
+    pub fn class_wanted(&self) -> u8 {
+        let peer_class = self.block.class_wanted.load(Ordering::Relaxed);
+        peer_class.min(u32::from(self.max_class)) as u8
+    }
+
+    pub fn unread_bytes(&self) -> u32 {
+        let state = self.state;
+        state.tail_seen.position().since(state.head.position()) as u32
+    }
+
+    pub fn tcp_left_bytes(&self) -> u64 {
+        self.state.tcp_left.get()
+    }
+}

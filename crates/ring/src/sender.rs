@@ -1,0 +1,259 @@
+//! The sending half of a direction (spec/wire.md section 5).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use yasmin_wire::layout::class_bytes;
+use yasmin_wire::{Position, State, Word};
+
+use crate::Broken;
+use crate::block::Block;
+use crate::memory::Memory;
+use crate::primitive::Ordering;
+use crate::state::{SenderState, clear, is_set, set};
+
+/// One end's hold on the direction that it sends on. Made anew for each operation.
+pub struct Sender<'a, M> {
+    pub block: &'a Block,
+    pub state: &'a SenderState,
+    pub memory: M,
+    /// Fixed at setup; never read back from shared memory.
+    pub max_class: u8,
+}
+
+/// Where the next bytes go.
+#[derive(Debug)]
+pub enum Room {
+    /// Into the ring: fill, then publish.
+    Ring(Write),
+    /// The ring is open and full.
+    Full,
+    /// By TCP.
+    Tcp,
+}
+
+/// Permission to fill up to `room_bytes` and publish them.
+#[derive(Debug)]
+pub struct Write {
+    expected: Word,
+    pub room_bytes: u32,
+}
+
+impl Write {
+    /// Whether publishing opens the direction.
+    pub fn opens(&self) -> bool {
+        matches!(self.expected.state, State::Offered)
+    }
+}
+
+/// What became of a publication.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Publish {
+    Done,
+    /// The word moved on: nothing was published; ask for room again.
+    Retry,
+}
+
+impl<M: Memory> Sender<'_, M> {
+    fn broken<T>(&self) -> Result<T, Broken> {
+        set(&self.state.broken);
+        Err(Broken)
+    }
+
+    pub fn is_broken(&self) -> bool {
+        is_set(&self.state.broken)
+    }
+
+    /// Loads the word once and checks all that must hold.
+    fn load(&self) -> Result<Word, Broken> {
+        if self.is_broken() {
+            return Err(Broken);
+        }
+        let Ok(word) = Word::decode(self.block.word.load(Ordering::Acquire)) else {
+            return self.broken();
+        };
+        let opened = is_set(&self.state.open);
+        // Only this end moves the tail or opens; a class is the receiver's choice, but not
+        // while the ring is open.
+        let follows = word.tail == self.state.tail.position()
+            && word.class <= self.max_class
+            && match word.state {
+                State::Open => opened && u32::from(word.class) == self.state.class.load(Relaxed),
+                State::Parked | State::Offered => true,
+            };
+        if follows { Ok(word) } else { self.broken() }
+    }
+
+    /// Asks where up to `wanted_bytes` go.
+    ///
+    /// # Errors
+    /// [`Broken`] when the peer broke the protocol, now or before.
+    pub fn room(&self, wanted_bytes: usize) -> Result<Room, Broken> {
+        let word = self.load()?;
+        match word.state {
+            State::Parked => {
+                clear(&self.state.open);
+                Ok(Room::Tcp)
+            }
+            _ if is_set(&self.state.never) => Ok(Room::Tcp),
+            State::Offered => {
+                // The receiver offers only what it has drained.
+                let head = Position::new(self.block.head.load(Ordering::Acquire));
+                if head != word.tail {
+                    return self.broken();
+                }
+                clear(&self.state.open);
+                self.state.head_seen.set_position(head);
+                Ok(Room::Ring(Write { expected: word, room_bytes: class_bytes(word.class) }))
+            }
+            State::Open => {
+                let size = class_bytes(word.class);
+                let mut used = word.tail.since(self.state.head_seen.position());
+                if (u64::from(size) - used) < wanted_bytes as u64 {
+                    used = self.look_at_head(word)?;
+                }
+                let room_bytes = size - used as u32;
+                if room_bytes == 0 {
+                    return Ok(Room::Full);
+                }
+                Ok(Room::Ring(Write { expected: word, room_bytes }))
+            }
+        }
+    }
+
+    /// Loads the peer's head and returns the bytes in flight, 0..=size.
+    fn look_at_head(&self, word: Word) -> Result<u64, Broken> {
+        let head = Position::new(self.block.head.load(Ordering::Acquire));
+        let before = self.state.head_seen.position();
+        // Neither backwards nor past the tail.
+        if head.since(before) > word.tail.since(before) {
+            return self.broken();
+        }
+        self.state.head_seen.set_position(head);
+        Ok(word.tail.since(head))
+    }
+
+    /// Copies `len_bytes` from `from` to `skip_bytes` behind the tail.
+    ///
+    /// # Safety
+    /// `from` is readable for `len_bytes`.
+    ///
+    /// # Panics
+    /// Never; a range outside the room that `write` grants is cut to it.
+    pub unsafe fn fill(&self, write: &Write, skip_bytes: u32, from: *const u8, len_bytes: usize) {
+        let mut done = 0;
+        for (at, len) in self.spans(write, skip_bytes, len_bytes) {
+            // SAFETY: `spans` stays inside the ring and inside `len_bytes`.
+            unsafe { self.memory.copy_in(at, from.add(done), len) };
+            done += len;
+        }
+    }
+
+    /// The one or two pieces (offset, bytes) of the ring that `len_bytes` take, `skip_bytes`
+    /// behind the tail.
+    pub fn spans(&self, write: &Write, skip_bytes: u32, len_bytes: usize) -> [(u32, usize); 2] {
+        let size = class_bytes(write.expected.class);
+        let room = write.room_bytes.saturating_sub(skip_bytes) as usize;
+        let len = len_bytes.min(room);
+        let at = write.expected.tail.plus(u64::from(skip_bytes)).offset(size);
+        let first = len.min((size - at) as usize);
+        [(at, first), (0, len - first)]
+    }
+
+    /// Publishes `len_bytes` that were filled; opens the direction if it was offered, with
+    /// `tcp_position` as the place in the TCP stream that comes before them.
+    ///
+    /// # Errors
+    /// [`Broken`] when the word moved in a way that no honest receiver moves it.
+    pub fn publish(
+        &self,
+        write: &Write,
+        len_bytes: u32,
+        tcp_position: u64,
+    ) -> Result<Publish, Broken> {
+        let word = write.expected;
+        if word.state == State::Offered {
+            self.block.tcp_position.store(tcp_position, Ordering::Relaxed);
+        }
+        let next = Word {
+            state: State::Open,
+            class: word.class,
+            tail: word.tail.plus(u64::from(len_bytes.min(write.room_bytes))),
+        };
+        // Release: the bytes and the TCP position, then the word. Pairs with `Receiver::look`.
+        let swapped = self.block.word.compare_exchange(
+            word.encode(),
+            next.encode(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if swapped.is_err() {
+            self.load()?;
+            return Ok(Publish::Retry);
+        }
+        self.state.tail.set_position(next.tail);
+        self.state.class.store(u32::from(word.class), Relaxed);
+        set(&self.state.open);
+        Ok(Publish::Done)
+    }
+
+    /// Parks the direction: what comes next goes by TCP. Returns whether it was open.
+    ///
+    /// # Errors
+    /// [`Broken`], as above.
+    pub fn park(&self) -> Result<bool, Broken> {
+        loop {
+            let word = self.load()?;
+            if word.state == State::Parked {
+                clear(&self.state.open);
+                return Ok(false);
+            }
+            let swapped = self.block.word.compare_exchange(
+                word.encode(),
+                word.with_state(State::Parked).encode(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if swapped.is_ok() {
+                clear(&self.state.open);
+                return Ok(word.state == State::Open);
+            }
+            // The receiver parked or offered meanwhile. It can do that for ever only by
+            // breaking its own connection's progress, each time with a step of its own.
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Never opens again.
+    ///
+    /// # Errors
+    /// [`Broken`], as above.
+    pub fn park_for_good(&self) -> Result<(), Broken> {
+        set(&self.state.never);
+        self.park().map(drop)
+    }
+
+    /// Says that bytes were sent by TCP: to be called after they were.
+    pub fn hint(&self) {
+        let hint = self.block.tcp_hint.load(Ordering::Relaxed);
+        self.block.tcp_hint.store(hint.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Asks the receiver for a ring of `class` at its next offer.
+    pub fn want_class(&self, class: u8) {
+        self.block.class_wanted.store(u32::from(class), Ordering::Relaxed);
+    }
+
+    /// Class of the ring that was opened last.
+    pub fn class(&self) -> u8 {
+        self.state.class.load(Relaxed) as u8
+    }
+
+    /// Ring bytes that the receiver has not consumed.
+    ///
+    /// # Errors
+    /// [`Broken`], as above.
+    pub fn unread_bytes(&self) -> Result<u64, Broken> {
+        let word = self.load()?;
+        self.look_at_head(word)
+    }
+}

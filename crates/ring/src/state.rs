@@ -1,0 +1,110 @@
+//! What an end keeps to itself about its two directions.
+//!
+//! Plain numbers under the caller's lock, in memory that forked processes share and the peer
+//! does not see. They are atomics only so that another thread may look at them without the
+//! lock, as a hint.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use yasmin_wire::Position;
+
+/// A private number, read and written whole.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Private(AtomicU64);
+
+impl Private {
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// For counters: the holder of the lock is the only writer.
+    pub fn add(&self, more: u64) {
+        self.set(self.get().wrapping_add(more));
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        Position::new(self.get())
+    }
+
+    pub(crate) fn set_position(&self, at: Position) {
+        self.set(at.get());
+    }
+}
+
+/// The sending half. All zero is the state of a fresh channel.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct SenderState {
+    /// Ring bytes published; the shared word must agree.
+    pub(crate) tail: Private,
+    /// The peer's head when last looked at; range tail-size..=tail.
+    pub(crate) head_seen: Private,
+    /// Not 0: this end opened the direction and has not seen it parked since.
+    pub(crate) open: AtomicU32,
+    /// Class of the ring while open.
+    pub(crate) class: AtomicU32,
+    pub(crate) never: AtomicU32,
+    pub(crate) broken: AtomicU32,
+}
+
+/// How far the receiver knows its direction to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Phase {
+    /// The word is PARKED and its tail does not move.
+    Parked = 0,
+    /// Offered, and not yet seen to have been opened.
+    Offered = 1,
+    /// Seen OPEN.
+    Open = 2,
+}
+
+/// The receiving half. All zero is the state of a fresh channel.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct ReceiverState {
+    /// Ring bytes consumed; range tail_seen-size..=tail_seen.
+    pub(crate) head: Private,
+    /// The word's tail when last looked at; it never runs backwards.
+    pub(crate) tail_seen: Private,
+    /// The whole word when last looked at or written.
+    pub(crate) word_seen: Private,
+    /// TCP bytes still to be read before the next ring byte.
+    pub(crate) tcp_left: Private,
+    pub(crate) hint_seen: Private,
+    pub(crate) phase: AtomicU32,
+    /// Class that was offered last.
+    pub(crate) class: AtomicU32,
+    pub(crate) never: AtomicU32,
+    pub(crate) broken: AtomicU32,
+}
+
+impl ReceiverState {
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Parked,
+            1 => Phase::Offered,
+            _ => Phase::Open,
+        }
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u32, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn is_set(flag: &AtomicU32) -> bool {
+    flag.load(Ordering::Relaxed) != 0
+}
+
+pub(crate) fn set(flag: &AtomicU32) {
+    flag.store(1, Ordering::Relaxed);
+}
+
+pub(crate) fn clear(flag: &AtomicU32) {
+    flag.store(0, Ordering::Relaxed);
+}
