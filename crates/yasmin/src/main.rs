@@ -1,1 +1,31 @@
-fn main() {}
+//! `yasmin`: runs programs with the library, shows what the broker knows, measures.
+//!
+//! Only edges live here. What a connection does is decided by the library and the broker.
+#![deny(unsafe_code)]
+
+mod broker;
+mod cli;
+mod install;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    let result = match cli.command {
+        cli::Command::Run(options) => return run::run(&options),
+        cli::Command::Status(options) => status::run(&options),
+        cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("yasmin: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

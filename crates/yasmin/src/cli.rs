@@ -1,0 +1,131 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+/// Exit code for a command line that cannot be understood.
+const USAGE: u8 = 2;
+
+#[derive(Parser)]
+#[command(name = "yasmin", version, about = "Shared-memory rings under unmodified TCP programs")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a program whose TCP connections may get shared-memory rings
+    Run(Run),
+    /// Show every connection that the broker knows
+    Status(Status),
+    /// What `yasmin run` starts to leave a broker behind that is no child of the program.
+    #[command(hide = true)]
+    StartBroker { yasmind: PathBuf, socket: PathBuf },
+}
+
+#[derive(Args)]
+pub struct Run {
+    /// Longest time in microseconds that a waiting call spins before it sleeps; 0: never spin
+    #[arg(long, value_name = "N", env = "YASMIN_SPIN_US")]
+    pub spin_us: Option<u32>,
+    #[command(flatten)]
+    pub broker: Broker,
+    /// Never start a broker; use one that listens
+    #[arg(long)]
+    pub no_broker: bool,
+    /// Let the program set up io_uring, whose transfers pass the library by
+    #[arg(long)]
+    pub allow_io_uring: bool,
+    /// Say nothing when the program runs without acceleration
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Say which library and broker are used
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    #[arg(value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct Broker {
+    /// The broker's socket
+    #[arg(long, value_name = "PATH", env = yasmin_control::SOCKET_ENV)]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Status {
+    /// Print JSON; with --watch one object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Print again every second until interrupted
+    #[arg(short, long)]
+    pub watch: bool,
+    #[command(flatten)]
+    pub broker: Broker,
+}
+
+/// Parses the command line. What cannot be understood is told in one line.
+pub fn parse() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|error| {
+        let for_people = matches!(
+            error.kind(),
+            ErrorKind::DisplayHelp
+                | ErrorKind::DisplayVersion
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        );
+        if for_people {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+        eprintln!("yasmin: {}; try 'yasmin --help'", one_line(&error.render().to_string()));
+        ExitCode::from(USAGE)
+    })
+}
+
+/// The first paragraph of clap's message, without its "error: " and its line breaks.
+fn one_line(message: &str) -> String {
+    let paragraph = message.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = paragraph.split_whitespace().collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_after_the_program_are_the_programs() {
+        let parsed = Cli::try_parse_from(["yasmin", "run", "-q", "ls", "-l", "--json", "--", "x"]);
+        let Command::Run(run) = parsed.unwrap().command else { panic!("not run") };
+        assert!(run.quiet);
+        assert_eq!(run.program, ["ls", "-l", "--json", "--", "x"]);
+    }
+
+    #[test]
+    fn the_separator_is_not_the_program() {
+        let parsed = Cli::try_parse_from(["yasmin", "run", "--", "-odd", "-v"]);
+        let Command::Run(run) = parsed.unwrap().command else { panic!("not run") };
+        assert_eq!(run.program, ["-odd", "-v"]);
+    }
+
+    #[test]
+    fn errors_fit_one_line() {
+        let error = Cli::try_parse_from(["yasmin", "run"]).err().unwrap();
+        let line = one_line(&error.render().to_string());
+        assert!(!line.contains('\n') && line.contains("PROGRAM"), "{line}");
+    }
+}

@@ -1,0 +1,86 @@
+//! What an ELF file says about how it will be loaded.
+
+use std::fs::File;
+use std::path::Path;
+
+use object::elf;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
+
+/// How a program is loaded, as far as preloading cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    pub machine: Machine,
+    /// The dynamic loader it asks for; `None`: static.
+    pub interpreter: Option<String>,
+    /// Built by the Go toolchain.
+    pub go: bool,
+}
+
+/// Class, byte order and architecture: those of program and library must be equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    pub is_64: bool,
+    pub little_endian: bool,
+    pub architecture: u16,
+}
+
+/// Reads `path`; `None` if it is no ELF file that makes sense.
+pub fn read(path: &Path) -> Option<Image> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    match FileKind::parse(&cache).ok()? {
+        FileKind::Elf32 => parse::<elf::FileHeader32<Endianness>, _>(&cache),
+        FileKind::Elf64 => parse::<elf::FileHeader64<Endianness>, _>(&cache),
+        _ => None,
+    }
+}
+
+fn parse<'data, Elf, R>(data: R) -> Option<Image>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = Elf::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, data).ok()?;
+    let interpreter = segments.iter().find_map(|segment| {
+        let path = segment.interpreter(endian, data).ok()??;
+        Some(String::from_utf8_lossy(path).into_owned())
+    });
+    Some(Image {
+        machine: Machine {
+            is_64: header.is_type_64(),
+            little_endian: header.is_little_endian(),
+            architecture: header.e_machine(endian),
+        },
+        interpreter,
+        go: has_section(header, endian, data, b".note.go.buildid"),
+    })
+}
+
+/// A file stripped of its section table has none; that costs only the hint.
+fn has_section<'data, Elf, R>(header: &Elf, endian: Endianness, data: R, name: &[u8]) -> bool
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let Ok(sections) = header.sections(endian, data) else { return false };
+    sections
+        .iter()
+        .any(|section| sections.section_name(endian, section).is_ok_and(|found| found == name))
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bits = if self.is_64 { 64 } else { 32 };
+        match self.architecture {
+            elf::EM_386 => f.write_str("i386"),
+            elf::EM_X86_64 if self.is_64 => f.write_str("x86-64"),
+            elf::EM_X86_64 => f.write_str("x32"),
+            elf::EM_AARCH64 => f.write_str("aarch64"),
+            elf::EM_ARM => f.write_str("arm"),
+            elf::EM_RISCV => write!(f, "riscv{bits}"),
+            other => write!(f, "{bits}-bit machine {other}"),
+        }
+    }
+}

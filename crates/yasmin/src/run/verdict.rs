@@ -1,0 +1,143 @@
+//! Can this program be accelerated, and if not, why?
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::elf::{self, Image};
+use super::{lookup, privilege};
+
+/// How many scripts may interpret each other; the kernel's limit.
+const MAX_SCRIPTS: usize = 5;
+/// What the kernel reads of a script to find its interpreter.
+const SHEBANG_BYTES: usize = 256;
+/// What execvp runs a file with that the kernel does not know.
+const SHELL: &str = "/bin/sh";
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Accelerated,
+    /// Not this program, but programs that it starts.
+    ChildrenOnly(String),
+    /// The loader would complain about the library, or fail.
+    Never(String),
+}
+
+/// Judges the program at `path`, called with `arguments`, for `library`.
+pub fn of(path: &Path, arguments: &[OsString], library: &Path) -> Verdict {
+    let path = final_program(path, arguments);
+    let Some(image) = elf::read(&path) else {
+        return Verdict::ChildrenOnly(format!(
+            "{} cannot be read as an ELF program",
+            path.display()
+        ));
+    };
+    let Some(ours) = elf::read(library) else {
+        return Verdict::Never(format!("{} is no ELF library", library.display()));
+    };
+    if let Some(gained) = privilege::gained(&path) {
+        return Verdict::ChildrenOnly(format!(
+            "{} {gained}, so the loader ignores preloaded libraries",
+            path.display()
+        ));
+    }
+    judge(&path, &image, &ours)
+}
+
+fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
+    let path = path.display();
+    let Some(interpreter) = &image.interpreter else {
+        let kind = if image.go { "a static Go program" } else { "statically linked" };
+        return Verdict::ChildrenOnly(format!("{path} is {kind}, nothing can be preloaded"));
+    };
+    if image.machine != library.machine {
+        let (theirs, ours) = (image.machine, library.machine);
+        return Verdict::Never(format!("{path} is built for {theirs}, the library for {ours}"));
+    }
+    match Loader::of(interpreter) {
+        Loader::Glibc => {}
+        Loader::Musl => return musl(&path),
+        Loader::Other => {
+            return Verdict::Never(format!("{path} uses an unknown loader, {interpreter}"));
+        }
+    }
+    if image.go {
+        return Verdict::ChildrenOnly(format!(
+            "{path} is a Go program, whose network calls do not go through libc"
+        ));
+    }
+    Verdict::Accelerated
+}
+
+/// The one place to change once the library is known to load under musl.
+fn musl(path: &dyn std::fmt::Display) -> Verdict {
+    Verdict::Never(format!("{path} is linked with musl, the library needs glibc"))
+}
+
+enum Loader {
+    Glibc,
+    Musl,
+    Other,
+}
+
+impl Loader {
+    fn of(interpreter: &str) -> Self {
+        let name = interpreter.rsplit('/').next().unwrap_or(interpreter);
+        if name.starts_with("ld-musl-") {
+            Self::Musl
+        } else if name.starts_with("ld-linux") || name.starts_with("ld64.so") {
+            Self::Glibc
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The binary that runs in the end: interpreters of scripts are followed, and `env`.
+fn final_program(path: &Path, arguments: &[OsString]) -> PathBuf {
+    let mut path = path.to_owned();
+    let mut behind_env = first_program(arguments.iter().map(OsString::as_os_str));
+    for _ in 0..MAX_SCRIPTS {
+        if path.file_name() == Some(OsStr::new("env"))
+            && let Some(next) = behind_env.take()
+        {
+            path = next;
+        }
+        let mut head = [0; SHEBANG_BYTES];
+        let head = match File::open(&path).and_then(|mut file| file.read(&mut head)) {
+            Ok(len) => &head[..len],
+            Err(_) => return path,
+        };
+        if head.starts_with(&object::elf::ELFMAG) {
+            return path;
+        }
+        let Some((interpreter, argument)) = shebang(head) else { return PathBuf::from(SHELL) };
+        behind_env = first_program(argument.split(|byte| *byte == b' ').map(OsStr::from_bytes));
+        path = interpreter;
+    }
+    path
+}
+
+/// What `env` would run: its first argument that is no option and no assignment.
+fn first_program<'a>(arguments: impl Iterator<Item = &'a OsStr>) -> Option<PathBuf> {
+    let is_program = |word: &&OsStr| {
+        let bytes = word.as_bytes();
+        !bytes.is_empty() && !bytes.starts_with(b"-") && !bytes.contains(&b'=')
+    };
+    lookup::find(arguments.into_iter().find(is_program)?).ok()
+}
+
+/// Interpreter and argument of a script.
+fn shebang(head: &[u8]) -> Option<(PathBuf, &[u8])> {
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?.trim_ascii();
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (interpreter, argument) = line.split_at(end);
+    let interpreter = PathBuf::from(OsStr::from_bytes(interpreter));
+    (end > 0).then(|| (interpreter, argument.trim_ascii()))
+}
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

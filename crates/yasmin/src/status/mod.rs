@@ -1,0 +1,55 @@
+//! `yasmin status`: what the broker knows, for people or as JSON.
+
+mod summary;
+mod table;
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::Context;
+use yasmin_control::status::Status;
+
+use crate::broker::{Client, socket};
+use crate::cli;
+
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+pub fn run(options: &cli::Status) -> anyhow::Result<()> {
+    let socket = socket::resolve(options.broker.socket.as_deref())?;
+    let fetch = || -> anyhow::Result<Status> {
+        let status = Client::connect(&socket).and_then(|client| client.status());
+        status.with_context(|| format!("broker {}", socket.display()))
+    };
+    if !options.watch {
+        let status = fetch()?;
+        return print(&mut std::io::stdout(), &status, options.json, false);
+    }
+    let screen = console::Term::stdout();
+    loop {
+        let status = fetch()?;
+        if screen.is_term() && !options.json {
+            screen.clear_screen()?;
+        }
+        print(&mut std::io::stdout(), &status, options.json, true)?;
+        std::thread::sleep(WATCH_EVERY);
+    }
+}
+
+/// One status. A closed pipe (`| head`) ends the command without a word.
+fn print(out: &mut impl Write, status: &Status, json: bool, watch: bool) -> anyhow::Result<()> {
+    let text = match (json, watch) {
+        (true, false) => serde_json::to_string_pretty(status)?,
+        (true, true) => serde_json::to_string(status)?,
+        (false, _) => format!("{}\n{}", summary::line(status), table::draw(status, colour())),
+    };
+    match writeln!(out, "{}", text.trim_end()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        other => Ok(other?),
+    }
+}
+
+/// Colours are for terminals, and not for who set NO_COLOR.
+fn colour() -> bool {
+    std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
