@@ -1,5 +1,7 @@
 //! A direction's control block in the shared pages.
 
+use core::sync::atomic::{AtomicU32 as Unused32, AtomicU64 as Unused64};
+
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Laid over `layout::direction_offset(index)`. Every field may change at any time.
@@ -16,12 +18,13 @@ pub struct Block {
     pub(crate) tcp_hint: AtomicU64,
     pub(crate) sender_cpu: AtomicU32,
     pub(crate) class_wanted: AtomicU32,
-    _line: [u64; 12],
+    // Atomics too: the peer can write here, so nothing may hold it for unchanging.
+    _line: [Unused64; 12],
     /// Ring bytes consumed: stored (release) after they were copied out, so that the sender,
     /// who loads it (acquire), may overwrite them.
     pub(crate) head: AtomicU64,
     pub(crate) receiver_cpu: AtomicU32,
-    _rest: [u32; 29],
+    _rest: [Unused32; 29],
 }
 
 impl Block {
@@ -33,10 +36,10 @@ impl Block {
             tcp_hint: AtomicU64::new(0),
             sender_cpu: AtomicU32::new(0),
             class_wanted: AtomicU32::new(0),
-            _line: [0; 12],
+            _line: [const { Unused64::new(0) }; 12],
             head: AtomicU64::new(0),
             receiver_cpu: AtomicU32::new(0),
-            _rest: [0; 29],
+            _rest: [const { Unused32::new(0) }; 29],
         }
     }
 
@@ -70,11 +73,23 @@ impl Block {
     }
 
     /// Test access for a hostile peer: overwrites the shared fields with anything.
-    #[cfg(any(test, fuzzing, feature = "hostile"))]
+    #[cfg(any(test, loom, fuzzing, feature = "hostile"))]
     pub fn scribble(&self, word: u64, tcp_position: u64, head: u64) {
         self.word.store(word, Ordering::Release);
         self.tcp_position.store(tcp_position, Ordering::Release);
         self.head.store(head, Ordering::Release);
+    }
+
+    /// Test access: the TCP position as it was stored last.
+    #[cfg(any(test, loom, fuzzing, feature = "hostile"))]
+    pub fn tcp_position_raw(&self) -> u64 {
+        self.tcp_position.load(Ordering::Relaxed)
+    }
+
+    /// Test access: the receiver's head as it was stored last.
+    #[cfg(any(test, loom, fuzzing, feature = "hostile"))]
+    pub fn head_raw(&self) -> u64 {
+        self.head.load(Ordering::Acquire)
     }
 }
 

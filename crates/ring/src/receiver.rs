@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use yasmin_wire::layout::class_bytes;
+use yasmin_wire::layout::{MAX_CLASS, class_bytes};
 use yasmin_wire::{State, Word};
 
 use crate::Broken;
@@ -219,10 +219,13 @@ impl<M: Memory> Receiver<'_, M> {
         let state = self.state;
         let word = Word {
             state: State::Offered,
-            class: class.min(self.max_class),
+            class: class.min(self.max_class).min(MAX_CLASS),
             tail: state.tail_seen.position(),
         };
         let raw = word.encode();
+        // Again, in case that a process died between its two stores in `consume`: the sender
+        // takes an offer only from a head that is at the tail.
+        self.block.head.store(state.head.get(), Ordering::Release);
         let swapped = self.block.word.compare_exchange(
             state.word_seen.get(),
             raw,

@@ -45,11 +45,15 @@ impl Write {
     }
 }
 
+/// The word's state bits; PARKED is 0 (spec/wire.md section 3).
+const WORD_STATE_MASK: u64 = 3;
+
 /// What became of a publication.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Publish {
     Done,
-    /// The word moved on: nothing was published; ask for room again.
+    /// The word moved on: nothing was published. The bytes go by TCP, and so says `room`,
+    /// asked again.
     Retry,
 }
 
@@ -92,16 +96,23 @@ impl<M: Memory> Sender<'_, M> {
         match word.state {
             State::Parked => {
                 clear(&self.state.open);
+                clear(&self.state.retried);
                 Ok(Room::Tcp)
             }
-            _ if is_set(&self.state.never) => Ok(Room::Tcp),
             State::Offered => {
+                clear(&self.state.open);
+                // After a publication that failed the bytes go by TCP: otherwise a peer that
+                // flips the word could keep a caller filling for ever.
+                let retried = is_set(&self.state.retried);
+                clear(&self.state.retried);
+                if retried || is_set(&self.state.never) {
+                    return Ok(Room::Tcp);
+                }
                 // The receiver offers only what it has drained.
                 let head = Position::new(self.block.head.load(Ordering::Acquire));
                 if head != word.tail {
                     return self.broken();
                 }
-                clear(&self.state.open);
                 self.state.head_seen.set_position(head);
                 Ok(Room::Ring(Write { expected: word, room_bytes: class_bytes(word.class) }))
             }
@@ -159,7 +170,7 @@ impl<M: Memory> Sender<'_, M> {
         [(at, first), (0, len - first)]
     }
 
-    /// Publishes `len_bytes` that were filled; opens the direction if it was offered, with
+    /// Publishes `len_bytes` (nothing, if 0) that were filled; opens the direction if it was offered, with
     /// `tcp_position` as the place in the TCP stream that comes before them.
     ///
     /// # Errors
@@ -171,13 +182,20 @@ impl<M: Memory> Sender<'_, M> {
         tcp_position: u64,
     ) -> Result<Publish, Broken> {
         let word = write.expected;
+        let len_bytes = len_bytes.min(write.room_bytes);
+        if len_bytes == 0 {
+            return Ok(Publish::Done);
+        }
         if word.state == State::Offered {
+            if is_set(&self.state.never) {
+                return Ok(Publish::Retry);
+            }
             self.block.tcp_position.store(tcp_position, Ordering::Relaxed);
         }
         let next = Word {
             state: State::Open,
             class: word.class,
-            tail: word.tail.plus(u64::from(len_bytes.min(write.room_bytes))),
+            tail: word.tail.plus(u64::from(len_bytes)),
         };
         // Release: the bytes and the TCP position, then the word. Pairs with `Receiver::look`.
         let swapped = self.block.word.compare_exchange(
@@ -187,7 +205,11 @@ impl<M: Memory> Sender<'_, M> {
             Ordering::Acquire,
         );
         if swapped.is_err() {
-            self.load()?;
+            // It was not open, or is not any more; only this end could open it again.
+            if self.load()?.state == State::Open {
+                return self.broken();
+            }
+            set(&self.state.retried);
             return Ok(Publish::Retry);
         }
         self.state.tail.set_position(next.tail);
@@ -201,26 +223,18 @@ impl<M: Memory> Sender<'_, M> {
     /// # Errors
     /// [`Broken`], as above.
     pub fn park(&self) -> Result<bool, Broken> {
-        loop {
-            let word = self.load()?;
-            if word.state == State::Parked {
-                clear(&self.state.open);
-                return Ok(false);
+        let word = self.load()?;
+        if word.state != State::Parked {
+            // One step that cannot fail, whatever the receiver does to the word meanwhile:
+            // the state becomes PARKED, class and tail stay.
+            self.block.word.fetch_and(!WORD_STATE_MASK, Ordering::AcqRel);
+            // The receiver may have offered again since; nobody but this end opens.
+            if self.load()?.state == State::Open {
+                return self.broken();
             }
-            let swapped = self.block.word.compare_exchange(
-                word.encode(),
-                word.with_state(State::Parked).encode(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-            if swapped.is_ok() {
-                clear(&self.state.open);
-                return Ok(word.state == State::Open);
-            }
-            // The receiver parked or offered meanwhile. It can do that for ever only by
-            // breaking its own connection's progress, each time with a step of its own.
-            core::hint::spin_loop();
         }
+        clear(&self.state.open);
+        Ok(word.state == State::Open)
     }
 
     /// Never opens again.
@@ -228,8 +242,10 @@ impl<M: Memory> Sender<'_, M> {
     /// # Errors
     /// [`Broken`], as above.
     pub fn park_for_good(&self) -> Result<(), Broken> {
+        // Parked, /then/ never: an open direction whose bytes go by TCP must not be seen.
+        self.park()?;
         set(&self.state.never);
-        self.park().map(drop)
+        Ok(())
     }
 
     /// Says that bytes were sent by TCP: to be called after they were.

@@ -6,6 +6,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use yasmin_wire::Position;
+#[cfg(any(test, loom, fuzzing, feature = "hostile"))]
+use yasmin_wire::Word;
 
 /// A private number, read and written whole.
 #[derive(Debug, Default)]
@@ -49,6 +51,20 @@ pub struct SenderState {
     pub(crate) class: AtomicU32,
     pub(crate) never: AtomicU32,
     pub(crate) broken: AtomicU32,
+    /// Not 0: a publication failed; the bytes go by TCP before the direction is opened again.
+    pub(crate) retried: AtomicU32,
+}
+
+impl SenderState {
+    /// Test access: a direction whose positions begin at `start` and not at 0. Its word and
+    /// head must be set likewise, and the other end's state.
+    #[cfg(any(test, loom, fuzzing, feature = "hostile"))]
+    pub fn starting_at(start: Position) -> Self {
+        let state = Self::default();
+        state.tail.set_position(start);
+        state.head_seen.set_position(start);
+        state
+    }
 }
 
 /// How far the receiver knows its direction to be.
@@ -84,6 +100,16 @@ pub struct ReceiverState {
 }
 
 impl ReceiverState {
+    /// Test access: as `SenderState::starting_at`.
+    #[cfg(any(test, loom, fuzzing, feature = "hostile"))]
+    pub fn starting_at(start: Position) -> Self {
+        let state = Self::default();
+        state.head.set_position(start);
+        state.tail_seen.set_position(start);
+        state.word_seen.set(Word { tail: start, ..Word::INITIAL }.encode());
+        state
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             0 => Phase::Parked,
