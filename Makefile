@@ -1,0 +1,107 @@
+# make build          target/release/yasmin, yasmind and libyasmin.so
+# make demo           real programs, over plain TCP and through rings; a table and a report
+# make test           lints, unit, model-checked and end-to-end tests, licences
+# make fuzz, asan     longer hunts; need a nightly toolchain
+# make install        to $(DESTDIR)$(PREFIX); make uninstall takes exactly that away again
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+RELEASE = $(TARGET)/release
+
+# Options for the demo, as in: make demo DEMO="--quick --out /tmp/report"
+DEMO ?=
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+# Threads of the end-to-end tests; they share the machine's cores with what they start.
+E2E_THREADS ?= 1
+
+# command:package and library.pc:package, see .ci/install-packages
+BUILD_NEEDS = cc:gcc pkg-config:pkg-config clang:clang llvm-strip:llvm \
+	libbpf.pc:libbpf-dev libelf.pc:libelf-dev zlib.pc:zlib1g-dev
+DEMO_NEEDS = iperf3:iperf3 sockperf:sockperf redis-server:redis-server \
+	redis-benchmark:redis-tools nginx:nginx-light wrk:wrk ip:iproute2
+TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl
+
+# The library has no std: it is built and linted as what it is, never as a test.
+HOSTED = --workspace --exclude yasmin-preload
+UNITS = $(HOSTED) --exclude yasmin-tests
+
+.PHONY: build demo test fuzz asan install uninstall clean
+.PHONY: needs-build needs-demo needs-test lint unit loom e2e licences fuzz-smoke
+
+build: needs-build
+	$(CARGO) build --release
+
+demo: needs-demo build
+	$(RELEASE)/yasmin demo $(DEMO)
+
+test: needs-test lint unit loom e2e fuzz-smoke licences
+	@echo "All tests passed."
+
+needs-build:
+	@.ci/install-packages $(BUILD_NEEDS)
+	@.ci/install-rust
+
+needs-demo:
+	@.ci/install-packages $(DEMO_NEEDS)
+
+needs-test: needs-build
+	@.ci/install-packages $(TEST_NEEDS)
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+
+lint: needs-build
+	$(CARGO) fmt --check
+	$(CARGO) clippy $(HOSTED) --all-targets -- -D warnings
+	$(CARGO) clippy -p yasmin-preload -- -D warnings
+
+unit: needs-build
+	$(CARGO) test $(UNITS)
+
+# Model checking on the real code: every order of every access.
+loom: needs-build
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom \
+		$(CARGO) test -p yasmin-ring --release --test 'loom*'
+
+e2e: build
+	$(CARGO) test -p yasmin-tests --release -- --test-threads=$(E2E_THREADS)
+
+licences:
+	$(CARGO) deny --log-level error check licenses bans sources
+
+# With nightly only; without it one line says so.
+fuzz-smoke:
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=10 FUZZ_OPTIONAL=1
+
+fuzz:
+	@.ci/fuzz $(FUZZ_SECONDS) $(FUZZ_OPTIONAL)
+
+asan:
+	RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR=$(TARGET)/asan \
+		$(CARGO) +nightly test -p yasmin-ring -p yasmin-channel \
+		--target $(shell uname -m)-unknown-linux-gnu --lib --tests
+
+MANUALS = man/yasmin.1 man/yasmind.8 man/libyasmin.7
+BIN = $(DESTDIR)$(PREFIX)/bin
+LIB = $(DESTDIR)$(PREFIX)/lib/yasmin
+LIBEXEC = $(DESTDIR)$(PREFIX)/libexec/yasmin
+MAN = $(DESTDIR)$(PREFIX)/share/man
+
+# No build here: root installs what a user has built.
+install:
+	@test -x $(RELEASE)/yasmin || { echo "nothing to install yet; run make build" >&2; exit 1; }
+	install -d $(BIN) $(LIB) $(LIBEXEC) $(MAN)/man1 $(MAN)/man7 $(MAN)/man8
+	install -m 755 $(RELEASE)/yasmin $(BIN)/yasmin
+	install -m 755 $(RELEASE)/libyasmin.so $(LIB)/libyasmin.so
+	install -m 755 $(RELEASE)/yasmind $(LIBEXEC)/yasmind
+	for page in $(MANUALS); do install -m 644 $$page $(MAN)/man$${page##*.}/; done
+
+uninstall:
+	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIBEXEC)/yasmind
+	for page in $(MANUALS); do rm -f $(MAN)/man$${page##*.}/$${page##*/}; done
+	-rmdir --ignore-fail-on-non-empty $(LIB) $(LIBEXEC)
+
+clean:
+	$(CARGO) clean
+	rm -rf out
