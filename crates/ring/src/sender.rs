@@ -259,6 +259,11 @@ impl<M: Memory> Sender<'_, M> {
         self.block.class_wanted.store(u32::from(class), Ordering::Relaxed);
     }
 
+    /// The peer's head as it stands, unchecked: for watching it move.
+    pub fn head_raw(&self) -> u64 {
+        self.block.head.load(Ordering::Acquire)
+    }
+
     /// Class of the ring that was opened last.
     pub fn class(&self) -> u8 {
         self.state.class.load(Relaxed) as u8

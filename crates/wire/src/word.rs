@@ -36,11 +36,7 @@ pub enum BadWord {
 }
 
 impl Word {
-    pub const INITIAL: Self = Self {
-        state: State::Parked,
-        class: 0,
-        tail: Position::ZERO,
-    };
+    pub const INITIAL: Self = Self { state: State::Parked, class: 0, tail: Position::ZERO };
 
     pub const fn encode(self) -> u64 {
         self.state as u64 | (self.class as u64) << 2 | self.tail.get() << 6
@@ -59,11 +55,7 @@ impl Word {
         if class > MAX_CLASS {
             return Err(BadWord::Class { class });
         }
-        Ok(Self {
-            state,
-            class,
-            tail: Position::new(raw >> 6),
-        })
+        Ok(Self { state, class, tail: Position::new(raw >> 6) })
     }
 
     pub const fn with_state(self, state: State) -> Self {

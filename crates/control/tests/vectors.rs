@@ -1,0 +1,128 @@
+//! `spec/vectors/control.json`.
+
+use serde_json::Value;
+use yasmin_control::message::COMM_BYTES;
+use yasmin_control::{
+    BadMessage, CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, ToBroker,
+};
+
+fn bytes(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+fn text<'a>(case: &'a Value, name: &str) -> &'a str {
+    case[name].as_str().unwrap_or_else(|| panic!("{name} in {case}"))
+}
+
+fn hex(case: &Value, name: &str) -> u64 {
+    u64::from_str_radix(text(case, name).trim_start_matches("0x"), 16).unwrap()
+}
+
+fn number(case: &Value, name: &str) -> u64 {
+    case[name].as_u64().unwrap_or_else(|| panic!("{name} in {case}"))
+}
+
+fn role(case: &Value) -> Role {
+    match text(case, "role") {
+        "connector" => Role::Connector,
+        "acceptor" => Role::Acceptor,
+        other => panic!("role {other}"),
+    }
+}
+
+fn reason(case: &Value) -> Decline {
+    match text(case, "reason") {
+        "not_tcp" => Decline::NotTcp,
+        "self_connected" => Decline::SelfConnected,
+        "memory" => Decline::Memory,
+        "policy" => Decline::Policy,
+        "no_proof" => Decline::NoProof,
+        "taken" => Decline::Taken,
+        "too_many" => Decline::TooMany,
+        other => panic!("reason {other}"),
+    }
+}
+
+fn to_broker(case: &Value) -> ToBroker {
+    match text(case, "message") {
+        "hello" => {
+            let comm: [u8; COMM_BYTES] = bytes(text(case, "comm_hex")).try_into().unwrap();
+            ToBroker::Hello { version: number(case, "version") as u32, comm }
+        }
+        "offer" => ToBroker::Offer { id: hex(case, "id"), role: role(case) },
+        "release" => ToBroker::Release { id: hex(case, "id") },
+        "grow" => ToBroker::Grow { id: hex(case, "id"), class: number(case, "class") as u8 },
+        "status" => ToBroker::Status { version: number(case, "version") as u32 },
+        other => panic!("message {other}"),
+    }
+}
+
+fn from_broker(case: &Value) -> FromBroker {
+    match text(case, "message") {
+        "welcome" => FromBroker::Welcome { version: number(case, "version") as u32 },
+        "refused" => FromBroker::Refused { version: number(case, "version") as u32 },
+        "channel" => FromBroker::Channel {
+            id: hex(case, "id"),
+            cookie: hex(case, "cookie"),
+            role: role(case),
+            max_class: number(case, "max_class") as u8,
+            first_class: number(case, "first_class") as u8,
+        },
+        "decline" => FromBroker::Decline { id: hex(case, "id"), reason: reason(case) },
+        "status" => FromBroker::Status { len_bytes: hex(case, "len_bytes") },
+        other => panic!("message {other}"),
+    }
+}
+
+fn bad(case: &Value) -> BadMessage {
+    let value = hex(case, "value");
+    match text(case, "error") {
+        "length" => BadMessage::Length { len_bytes: value as usize },
+        "kind" => BadMessage::Kind { value: value as u32 },
+        "role" => BadMessage::Role { value: value as u32 },
+        "class" => BadMessage::Class { value },
+        "reason" => BadMessage::Reason { value: value as u32 },
+        other => panic!("error {other}"),
+    }
+}
+
+#[test]
+fn vectors() {
+    let vectors: Value =
+        serde_json::from_str(include_str!("../../../spec/vectors/control.json")).unwrap();
+    assert_eq!(number(&vectors, "control_version"), u64::from(CONTROL_VERSION));
+    assert_eq!(number(&vectors, "message_bytes"), MESSAGE_BYTES as u64);
+    let list = |name: &str| {
+        let list = vectors[name].as_array().unwrap().clone();
+        assert!(!list.is_empty(), "{name}");
+        list
+    };
+    for case in list("to_broker") {
+        let raw = bytes(text(&case, "hex"));
+        assert_eq!(to_broker(&case).encode().as_slice(), raw, "{case}");
+        assert_eq!(ToBroker::decode(&raw), Ok(to_broker(&case)), "{case}");
+    }
+    for case in list("from_broker") {
+        let raw = bytes(text(&case, "hex"));
+        assert_eq!(from_broker(&case).encode().as_slice(), raw, "{case}");
+        assert_eq!(FromBroker::decode(&raw), Ok(from_broker(&case)), "{case}");
+    }
+    for case in list("invalid_to_broker") {
+        assert_eq!(ToBroker::decode(&bytes(text(&case, "hex"))), Err(bad(&case)), "{case}");
+    }
+    for case in list("invalid_from_broker") {
+        assert_eq!(FromBroker::decode(&bytes(text(&case, "hex"))), Err(bad(&case)), "{case}");
+    }
+    // Fields that a kind does not name are not read.
+    for case in list("unread_to_broker") {
+        let read = ToBroker::decode(&bytes(text(&case, "hex"))).unwrap();
+        assert_eq!(read.encode().as_slice(), bytes(text(&case, "same_as")), "{case}");
+    }
+    for case in list("unread_from_broker") {
+        let read = FromBroker::decode(&bytes(text(&case, "hex"))).unwrap();
+        assert_eq!(read.encode().as_slice(), bytes(text(&case, "same_as")), "{case}");
+    }
+}
