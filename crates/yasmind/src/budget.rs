@@ -1,0 +1,95 @@
+//! How much memory is set aside for channels, in all and for each user.
+//!
+//! It counts what the ends may use as honest programs do; the kernel charges the pages to
+//! whoever touches them first.
+
+use std::collections::HashMap;
+
+#[derive(Debug)]
+pub struct Budget {
+    limit_bytes: u64,
+    user_limit_bytes: u64,
+    /// Sum of `users`, at most `limit_bytes`.
+    used_bytes: u64,
+    /// No entry is 0 or more than `user_limit_bytes`.
+    users: HashMap<u32, u64>,
+}
+
+/// The limit of all, or of one user, would be passed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Spent;
+
+impl Budget {
+    pub fn new(limit_bytes: u64, user_limit_bytes: u64) -> Self {
+        Self { limit_bytes, user_limit_bytes, used_bytes: 0, users: HashMap::new() }
+    }
+
+    pub const fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    pub const fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// # Errors
+    /// `Spent`, and nothing is set aside.
+    pub fn take(&mut self, uid: u32, bytes: u64) -> Result<(), Spent> {
+        let of_user = self.users.get(&uid).copied().unwrap_or(0);
+        let fits = |used: u64, limit: u64| used.checked_add(bytes).is_some_and(|sum| sum <= limit);
+        if !fits(self.used_bytes, self.limit_bytes) || !fits(of_user, self.user_limit_bytes) {
+            return Err(Spent);
+        }
+        if bytes > 0 {
+            self.used_bytes += bytes;
+            self.users.insert(uid, of_user + bytes);
+        }
+        Ok(())
+    }
+
+    /// Gives back what `take` set aside for `uid`.
+    pub fn give_back(&mut self, uid: u32, bytes: u64) {
+        let Some(of_user) = self.users.get_mut(&uid) else { return };
+        let bytes = bytes.min(*of_user);
+        *of_user -= bytes;
+        self.used_bytes -= bytes;
+        if *of_user == 0 {
+            self.users.remove(&uid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_all_and_of_one_user() {
+        let mut budget = Budget::new(100, 60);
+        assert_eq!(budget.take(1, 60), Ok(()));
+        assert_eq!(budget.take(1, 1), Err(Spent));
+        assert_eq!(budget.take(2, 41), Err(Spent));
+        assert_eq!(budget.take(2, 40), Ok(()));
+        assert_eq!(budget.take(3, 1), Err(Spent));
+        budget.give_back(1, 60);
+        assert_eq!(budget.used_bytes(), 40);
+        assert_eq!(budget.take(3, 60), Ok(()));
+    }
+
+    #[test]
+    fn nothing_overflows() {
+        let mut budget = Budget::new(u64::MAX, u64::MAX);
+        assert_eq!(budget.take(1, u64::MAX - 1), Ok(()));
+        assert_eq!(budget.take(1, 2), Err(Spent));
+    }
+
+    #[test]
+    fn all_given_back_leaves_no_trace() {
+        let mut budget = Budget::new(100, 100);
+        assert_eq!(budget.take(1, 10), Ok(()));
+        budget.give_back(1, 10);
+        budget.give_back(1, 10);
+        assert_eq!(budget.used_bytes(), 0);
+        assert!(budget.users.is_empty());
+    }
+}

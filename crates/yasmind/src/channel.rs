@@ -1,0 +1,162 @@
+//! A channel that was handed out: its pages as the broker keeps them, its two ends, what it
+//! costs.
+//!
+//! The broker maps the side pages and the control page, for display and for class limits, and
+//! never a ring. A mapping keeps all of a memfd's memory, so the control page goes as soon as
+//! one end has: then the rings are freed when the processes unmap them.
+
+use crate::memfd;
+use crate::sys::page::Page;
+use rustix::fd::OwnedFd;
+use rustix::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Instant;
+use yasmin_channel::side::{SIDE_BYTES, SIDE_VERSION};
+use yasmin_control::Role;
+use yasmin_wire::layout::{
+    CHANNEL_MAGIC, DIRECTION_WORD, HEADER_MAGIC, HEADER_MAX_CLASS, HEADER_VERSION, PAGE_BYTES,
+    channel_bytes, class_bytes, direction_offset,
+};
+use yasmin_wire::{WIRE_VERSION, Word};
+
+/// An end as it is shown, also when its process is gone.
+#[derive(Clone, Debug)]
+pub struct EndLabel {
+    pub uid: u32,
+    pub pid: u32,
+    pub program: String,
+    pub role: Role,
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
+}
+
+/// What an end sent, as it counts itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub ring_bytes: u64,
+    pub tcp_bytes: u64,
+    pub parked: u64,
+}
+
+pub struct ChannelEnd {
+    pub label: EndLabel,
+    /// Class limit of the ring from which it receives; never read back from the side page.
+    pub class: u8,
+    /// Set aside for it in its user's budget; 0 once it is gone.
+    pub charged_bytes: u64,
+    pub live: bool,
+    /// Bytes sent when the status was last asked for, and when that was.
+    pub last: (u64, Instant),
+    side: Page,
+}
+
+pub struct Channel {
+    /// Connector, acceptor.
+    pub ends: [ChannelEnd; 2],
+    pub since: Instant,
+    /// `None` when one end is gone.
+    control: Option<Page>,
+}
+
+/// What the two processes are sent.
+pub struct Handout {
+    pub channel: OwnedFd,
+    /// Connector's, acceptor's.
+    pub sides: [OwnedFd; 2],
+}
+
+/// What an end is charged for: the ring from which it receives, its side page, half of the
+/// control page.
+pub const fn end_bytes(class: u8) -> u64 {
+    class_bytes(class) as u64 + SIDE_BYTES as u64 + PAGE_BYTES as u64 / 2
+}
+
+impl Channel {
+    /// Makes the memory of a new channel. `labels`: connector, acceptor.
+    pub fn create(
+        labels: [EndLabel; 2],
+        first_class: u8,
+        max_class: u8,
+        now: Instant,
+    ) -> io::Result<(Self, Handout)> {
+        let channel = memfd::sealed("yasmin-channel", channel_bytes(max_class) as u64)?;
+        let control = Page::map(&channel)?;
+        control.word(HEADER_MAGIC).store(CHANNEL_MAGIC.to_le(), Relaxed);
+        // Version and largest class are two 32-bit fields of one aligned word.
+        const _: () =
+            assert!(HEADER_VERSION.is_multiple_of(8) && HEADER_MAX_CLASS == HEADER_VERSION + 4);
+        let versions = u64::from(WIRE_VERSION) | u64::from(max_class) << 32;
+        control.word(HEADER_VERSION).store(versions.to_le(), Relaxed);
+
+        let make_end = |label: EndLabel| -> io::Result<(ChannelEnd, OwnedFd)> {
+            let memfd = memfd::sealed("yasmin-side", SIDE_BYTES as u64)?;
+            let page = Page::map(&memfd)?;
+            page.side().class_limit.store(u32::from(first_class), Relaxed);
+            page.side().version.store(SIDE_VERSION, Relaxed);
+            let end = ChannelEnd {
+                label,
+                class: first_class,
+                charged_bytes: end_bytes(first_class),
+                live: true,
+                last: (0, now),
+                side: page,
+            };
+            Ok((end, memfd))
+        };
+        let [connector, acceptor] = labels;
+        let (connector, connector_side) = make_end(connector)?;
+        let (acceptor, acceptor_side) = make_end(acceptor)?;
+        let ends = [connector, acceptor];
+        let sides = [connector_side, acceptor_side];
+        Ok((Self { ends, since: now, control: Some(control) }, Handout { channel, sides }))
+    }
+
+    pub fn end(&self, role: Role) -> &ChannelEnd {
+        &self.ends[role.sends_on()]
+    }
+
+    pub fn end_mut(&mut self, role: Role) -> &mut ChannelEnd {
+        &mut self.ends[role.sends_on()]
+    }
+
+    /// Marks an end as gone. Gives what it was charged; true when it was the last.
+    pub fn leave(&mut self, role: Role) -> (u64, bool) {
+        self.control = None;
+        let end = self.end_mut(role);
+        end.live = false;
+        let charged_bytes = std::mem::take(&mut end.charged_bytes);
+        (charged_bytes, !self.ends.iter().any(|end| end.live))
+    }
+
+    /// The word of the direction on which `role` sends. The ends write it, so it may be none;
+    /// none either when one end is gone.
+    pub fn word(&self, role: Role) -> Option<Word> {
+        let at = direction_offset(role.sends_on()) + DIRECTION_WORD;
+        Word::decode(self.control.as_ref()?.word(at).load(Relaxed)).ok()
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.ends.iter().map(|end| end.charged_bytes).sum()
+    }
+}
+
+impl ChannelEnd {
+    /// Lets the end offer rings up to `class`.
+    pub fn raise(&mut self, class: u8) {
+        self.class = class;
+        self.charged_bytes = end_bytes(class);
+        // Nothing else is published by this word: an end that sees it late offers a smaller
+        // ring.
+        self.side.side().class_limit.store(u32::from(class), Release);
+    }
+
+    pub fn counters(&self) -> Counters {
+        let tx = &self.side.side().tx;
+        Counters {
+            ring_bytes: tx.ring_bytes.get(),
+            tcp_bytes: tx.tcp_bytes.get(),
+            parked: tx.parked.get(),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One connected process: its socket, its mailbox, its offers.
+//!
+//! Nothing here ever waits for the process: a send that does not fit makes it `Gone`.
+
+use crate::memfd;
+use crate::sys::page::Page;
+use crate::sys::sockopt::{self, Credentials};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{self, Errno};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::Release;
+use yasmin_control::{FromBroker, MESSAGE_BYTES};
+use yasmin_wire::layout::PAGE_BYTES;
+
+/// SCM_MAX_FD of the kernel: with room for so many, it never closes one itself because it did
+/// not fit, which would be done in our thread and can block.
+const FDS_PER_MESSAGE: usize = 253;
+
+/// The process is to be disconnected: it hung up, or does not read what it is sent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// What one datagram brought.
+pub struct Received {
+    /// Bytes that were sent, up to one more than a message has.
+    raw: [u8; MESSAGE_BYTES + 1],
+    len_bytes: usize,
+    pub fds: Vec<OwnedFd>,
+}
+
+impl Received {
+    pub fn bytes(&self) -> &[u8] {
+        &self.raw[..self.len_bytes]
+    }
+}
+
+struct Mailbox {
+    page: Page,
+    /// Messages sent; kept here because the process can write the page too.
+    sent: u64,
+}
+
+pub struct Client {
+    fd: OwnedFd,
+    pub pid: u32,
+    pub uid: u32,
+    /// As it named itself in HELLO, printable.
+    pub program: String,
+    /// `Some` from HELLO on.
+    mailbox: Option<Mailbox>,
+    /// Its name of a connection, and ours of the end.
+    pub ends: HashMap<u64, u64>,
+}
+
+impl Client {
+    pub fn new(fd: OwnedFd) -> std::io::Result<Self> {
+        let Credentials { pid, uid } = sockopt::peer_credentials(&fd)?;
+        Ok(Self { fd, pid, uid, program: String::new(), mailbox: None, ends: HashMap::new() })
+    }
+
+    pub fn greeted(&self) -> bool {
+        self.mailbox.is_some()
+    }
+
+    /// Takes HELLO: makes the mailbox and answers WELCOME.
+    pub fn greet(&mut self, comm: &[u8]) -> Result<(), Gone> {
+        self.program = printable(comm);
+        let make = || -> io::Result<(Page, OwnedFd)> {
+            let memfd = memfd::sealed("yasmin-mailbox", PAGE_BYTES as u64)?;
+            Ok((Page::map(&memfd)?, memfd))
+        };
+        let (page, memfd) = make().map_err(|error| {
+            tracing::warn!(pid = self.pid, "no mailbox: {error}");
+            Gone
+        })?;
+        self.mailbox = Some(Mailbox { page, sent: 0 });
+        let version = yasmin_control::CONTROL_VERSION;
+        self.send(FromBroker::Welcome { version }, &[memfd.as_fd()])
+    }
+
+    /// The next datagram; `None` when there is none.
+    pub fn receive(&self) -> Result<Option<Received>, Gone> {
+        let mut raw = [0; MESSAGE_BYTES + 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let result = recvmsg(
+            &self.fd,
+            &mut [IoSliceMut::new(&mut raw)],
+            &mut control,
+            RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+        );
+        let mut fds = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                fds.extend(received);
+            }
+        }
+        match result {
+            // The end of the connection, or an empty datagram, which nobody honest sends. An
+            // empty one with descriptors is passed on, so that they are closed elsewhere.
+            Ok(message) if message.bytes == 0 && fds.is_empty() => Err(Gone),
+            Ok(message) => Ok(Some(Received { raw, len_bytes: message.bytes, fds })),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Sends a message and raises the mailbox.
+    pub fn send(&mut self, message: FromBroker, fds: &[BorrowedFd]) -> Result<(), Gone> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            let fits = control.push(SendAncillaryMessage::ScmRights(fds));
+            debug_assert!(fits, "no message has more than two descriptors");
+        }
+        let raw = message.encode();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match sendmsg(&self.fd, &[IoSlice::new(&raw)], &mut control, flags) {
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::debug!(pid = self.pid, "cannot send: {error}");
+                    return Err(Gone);
+                }
+            }
+        }
+        if let Some(mailbox) = &mut self.mailbox {
+            mailbox.sent += 1;
+            // Release: the process loads this word with acquire, /then/ receives the message.
+            mailbox.page.word(0).store(mailbox.sent, Release);
+        }
+        Ok(())
+    }
+
+    /// The socket, for whoever closes it: messages that were not read may hold descriptors.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A name that a process gave itself, safe to show.
+fn printable(comm: &[u8]) -> String {
+    comm.iter()
+        .take_while(|&&byte| byte != 0)
+        .map(|&byte| if byte == b' ' || byte.is_ascii_graphic() { byte as char } else { '?' })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_move_a_terminal() {
+        assert_eq!(printable(b"redis-server\0\0\0\0"), "redis-server");
+        assert_eq!(printable(b"a\x1b[2Jb\nc\xff\0x"), "a?[2Jb?c?");
+        assert_eq!(printable(b""), "");
+    }
+}

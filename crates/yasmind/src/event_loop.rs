@@ -1,0 +1,225 @@
+//! The one thread that serves: waits for connections, messages, findings and signals.
+
+use crate::broker::{Broker, Limits};
+use crate::budget::Budget;
+use crate::cli::Args;
+use crate::diag::Diag;
+use crate::examiner::Examiner;
+use crate::listener::{self, Listener};
+use crate::memory;
+use crate::notify::notify;
+use crate::proof::Proof;
+use anyhow::Context;
+use rustix::event::{Timespec, epoll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Messages taken from one process before the others have their turn.
+const MESSAGES_PER_TURN: usize = 16;
+
+/// Connections taken at once.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// Descriptors kept for everything but clients.
+const SPARE_FDS: usize = 1024;
+
+const LISTENER: u64 = 0;
+const SIGNALS: u64 = 1;
+const FINDINGS: u64 = 2;
+
+struct EventLoop {
+    epoll: OwnedFd,
+    listener: Listener,
+    /// Not watched while there are as many clients as descriptors allow.
+    listening: bool,
+    broker: Broker,
+    clients_max: usize,
+    exit_when_idle: Option<Duration>,
+    idle_since: Instant,
+}
+
+/// Serves until SIGTERM or SIGINT, or until idle for as long as `args` says.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let path = match &args.socket {
+        Some(path) => path.clone(),
+        None => listener::default_path()?,
+    };
+    // First of all, so that a broker that may not serve changes nothing.
+    let listener = Listener::bind(&path)?;
+    let clients_max = raise_fd_limit().saturating_sub(SPARE_FDS).max(16);
+
+    let (signals, signal_end) = UnixStream::pair().context("cannot make a socket pair")?;
+    signals.set_nonblocking(true)?;
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        signal_hook::low_level::pipe::register(signal, signal_end.try_clone()?)
+            .context("cannot catch signals")?;
+    }
+
+    let memory_limit = args.memory_limit.unwrap_or_else(memory::default_limit_bytes);
+    let system = rustix::process::geteuid().is_root();
+    let share = if system { memory_limit / 2 } else { memory_limit };
+    let budget = Budget::new(memory_limit, args.user_limit.unwrap_or(share));
+    let limits = Limits {
+        first_class: args.first_class(),
+        max_class: args.max_class,
+        clients_per_user: clients_max / 2,
+    };
+    let examiner = Examiner::start().context("cannot start a thread")?;
+    let proof = Proof::Addresses(Diag::open().context("cannot ask the kernel for sockets")?);
+    tracing::info!(
+        socket = %listener.path().display(),
+        proof = proof.name(),
+        memory_limit,
+        "serving"
+    );
+    let broker = Broker::new(limits, proof, examiner, budget);
+    let mut event_loop = EventLoop {
+        epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        listener,
+        listening: true,
+        broker,
+        clients_max,
+        exit_when_idle: args.exit_when_idle.map(Duration::from_secs),
+        idle_since: Instant::now(),
+    };
+    event_loop.watch(event_loop.listener.as_fd(), LISTENER)?;
+    event_loop.watch(signals.as_fd(), SIGNALS)?;
+    event_loop.watch(event_loop.broker.examiner.as_fd(), FINDINGS)?;
+    notify("READY=1");
+    event_loop.serve()
+}
+
+/// Each client is a descriptor: as many as we may have.
+fn raise_fd_limit() -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let now = getrlimit(Resource::Nofile).current.or(current);
+    now.map_or(1 << 20, |limit| usize::try_from(limit).unwrap_or(usize::MAX).min(1 << 20))
+}
+
+impl EventLoop {
+    fn watch(&self, fd: impl AsFd, token: u64) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+    }
+
+    fn serve(&mut self) -> anyhow::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 64];
+        loop {
+            let Some(timeout) = self.timeout(Instant::now()) else {
+                tracing::info!("idle: no process is connected");
+                return Ok(());
+            };
+            let events = match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
+                Ok((events, _)) => &*events,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error).context("epoll_wait"),
+            };
+            let now = Instant::now();
+            for event in events {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    SIGNALS => {
+                        tracing::info!("stopped by a signal");
+                        return Ok(());
+                    }
+                    FINDINGS => {
+                        for finding in self.broker.examiner.findings() {
+                            self.broker.found(finding, now);
+                        }
+                    }
+                    token => self.receive(token, now),
+                }
+                self.disconnect_doomed();
+            }
+            self.broker.expire(now);
+            self.disconnect_doomed();
+        }
+    }
+
+    /// How long to sleep; `None` to exit.
+    fn timeout(&mut self, now: Instant) -> Option<Option<Timespec>> {
+        let mut pause = self.broker.examiner.supervise(now);
+        let mut at_most = |duration: Duration| {
+            pause = Some(pause.map_or(duration, |pause| pause.min(duration)));
+        };
+        if let Some(at) = self.broker.next_expiry() {
+            at_most(at.saturating_duration_since(now));
+        }
+        if self.broker.clients() > 0 {
+            self.idle_since = now;
+        } else if let Some(limit) = self.exit_when_idle {
+            let idle = now.saturating_duration_since(self.idle_since);
+            if idle >= limit {
+                return None;
+            }
+            at_most(limit - idle);
+        }
+        Some(pause.map(|pause| Timespec {
+            tv_sec: pause.as_secs() as i64,
+            tv_nsec: pause.subsec_nanos().into(),
+        }))
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if self.broker.clients() >= self.clients_max {
+                return self.stop_listening();
+            }
+            match self.listener.accept() {
+                Ok(fd) => {
+                    let Some(token) = self.broker.connected(fd) else { continue };
+                    let client = self.broker.client(token);
+                    let watched = client.map(|client| self.watch(client, token));
+                    if !matches!(watched, Some(Ok(()))) {
+                        self.broker.disconnected(token);
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    tracing::warn!("cannot accept: {error}");
+                    return self.stop_listening();
+                }
+            }
+        }
+    }
+
+    /// Until a client leaves: whoever connects meanwhile waits in the kernel.
+    fn stop_listening(&mut self) {
+        if epoll::delete(&self.epoll, &self.listener).is_ok() {
+            tracing::warn!(clients = self.broker.clients(), "no room for more processes");
+            self.listening = false;
+        }
+    }
+
+    fn receive(&mut self, token: u64, now: Instant) {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(client) = self.broker.client(token) else { return };
+            match client.receive() {
+                Ok(Some(received)) => self.broker.received(token, received, now),
+                Ok(None) => return,
+                Err(_) => self.broker.doomed.push(token),
+            }
+            if !self.broker.doomed.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn disconnect_doomed(&mut self) {
+        while let Some(token) = self.broker.doomed.pop() {
+            // At once, and not when the descriptor is closed: that is done elsewhere.
+            if let Some(client) = self.broker.client(token) {
+                let _ = epoll::delete(&self.epoll, client);
+            }
+            self.broker.disconnected(token);
+            if !self.listening && self.watch(&self.listener, LISTENER).is_ok() {
+                self.listening = true;
+            }
+        }
+    }
+}

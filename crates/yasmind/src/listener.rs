@@ -1,0 +1,138 @@
+//! The socket that processes connect to: where it is, who may use it, and that no two brokers
+//! serve the same path.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Connections that the kernel keeps for us while we do something else.
+const BACKLOG: i32 = 1024;
+
+pub struct Listener {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Held while the broker lives; the lock goes with the process, however that ends.
+    _lock: OwnedFd,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    #[error(
+        "XDG_RUNTIME_DIR is not set, so there is no default place for the socket; give --socket PATH"
+    )]
+    NoDefault,
+    #[error("another broker already listens on {path}; stop it, or give --socket another path", path = .0.display())]
+    Busy(PathBuf),
+    #[error("{path} exists and is not a socket; remove it, or give --socket another path", path = .0.display())]
+    NotASocket(PathBuf),
+    #[error("{what} {path}: {error}", path = .path.display())]
+    Io { what: &'static str, path: PathBuf, error: io::Error },
+}
+
+/// /run/yasmin/broker.sock for root, else $XDG_RUNTIME_DIR/yasmin/broker.sock.
+pub fn default_path() -> Result<PathBuf, ListenError> {
+    let directory = if rustix::process::geteuid().is_root() {
+        PathBuf::from(yasmin_control::SYSTEM_DIR)
+    } else {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+        PathBuf::from(runtime.ok_or(ListenError::NoDefault)?).join("yasmin")
+    };
+    Ok(directory.join(yasmin_control::SOCKET_NAME))
+}
+
+impl Listener {
+    /// Listens on `path`, whose directory is made if need be. Any user may connect to root's
+    /// broker, only the user himself to his own.
+    pub fn bind(path: &Path) -> Result<Self, ListenError> {
+        let at = |what: &'static str, path: &Path| {
+            let path = path.to_owned();
+            move |error: io::Error| ListenError::Io { what, path, error }
+        };
+        if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(directory)
+                .map_err(at("cannot make the directory", directory))?;
+        }
+        let lock_path = lock_path(path);
+        let lock = open(
+            &lock_path,
+            OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+            Mode::RUSR | Mode::WUSR,
+        )
+        .map_err(|error| at("cannot open", &lock_path)(error.into()))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(ListenError::Busy(path.to_owned())),
+            Err(error) => return Err(at("cannot lock", &lock_path)(error.into())),
+        }
+        // Ours alone now: a socket that is there was left behind.
+        match fs::symlink_metadata(path) {
+            Ok(found) => {
+                use std::os::unix::fs::FileTypeExt;
+                if !found.file_type().is_socket() {
+                    return Err(ListenError::NotASocket(path.to_owned()));
+                }
+                fs::remove_file(path).map_err(at("cannot remove the old socket", path))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(at("cannot look at", path)(error)),
+        }
+        let fd = Self::open(path).map_err(|error| at("cannot listen on", path)(error.into()))?;
+        let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+        fs::set_permissions(path, Permissions::from_mode(mode))
+            .map_err(at("cannot set permissions of", path))?;
+        Ok(Self { fd, path: path.to_owned(), _lock: lock })
+    }
+
+    fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+        let fd = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        bind(&fd, &SocketAddrUnix::new(path)?)?;
+        listen(&fd, BACKLOG)?;
+        Ok(fd)
+    }
+
+    /// The next connection, if one waits.
+    pub fn accept(&self) -> rustix::io::Result<OwnedFd> {
+        accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // The lock is still held, so this is our socket and no successor's. The lock file
+        // stays: to remove it would let two brokers hold locks on two files of one name.
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn lock_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}

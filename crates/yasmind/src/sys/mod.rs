@@ -1,0 +1,5 @@
+//! What needs `unsafe`: memory that others can write, and calls that no library wraps safely.
+#![allow(unsafe_code)]
+
+pub mod page;
+pub mod sockopt;

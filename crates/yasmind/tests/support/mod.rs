@@ -1,0 +1,276 @@
+//! A broker of our own, clients that speak its protocol, TCP connections to offer.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use yasmin_control::status::Status;
+use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, ToBroker};
+
+/// Longer than anything here takes, unless it is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Broker {
+    pub child: Child,
+    pub directory: PathBuf,
+    pub socket: PathBuf,
+}
+
+impl Broker {
+    pub fn start(arguments: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "yasmind-test-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let directory = std::env::temp_dir().join(name);
+        let socket = directory.join("broker.sock");
+        let child = command(&socket, arguments).spawn().unwrap();
+        let broker = Self { child, directory, socket };
+        wait_until("the broker listens", || broker.try_connect().is_some());
+        broker
+    }
+
+    fn try_connect(&self) -> Option<OwnedFd> {
+        let fd =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        connect(&fd, &SocketAddrUnix::new(&self.socket).unwrap()).ok()?;
+        Some(fd)
+    }
+
+    /// A connection that has said nothing yet.
+    pub fn connect(&self) -> Client {
+        Client { fd: self.try_connect().unwrap(), mailbox: None }
+    }
+
+    /// A process that has been welcomed.
+    pub fn client(&self) -> Client {
+        let mut client = self.connect();
+        client.send(ToBroker::Hello {
+            version: CONTROL_VERSION,
+            comm: *b"test\0\0\0\0\0\0\0\0\0\0\0\0",
+        });
+        let (message, mut fds) = client.receive();
+        assert_eq!(message, FromBroker::Welcome { version: CONTROL_VERSION });
+        assert_eq!(fds.len(), 1);
+        client.mailbox = fds.pop();
+        client
+    }
+
+    pub fn status(&self) -> Status {
+        let client = self.connect();
+        client.send(ToBroker::Status { version: CONTROL_VERSION });
+        let (message, fds) = client.receive();
+        let FromBroker::Status { len_bytes } = message else { panic!("{message:?}") };
+        let mut json = vec![0; usize::try_from(len_bytes).unwrap()];
+        rustix::io::pread(&fds[0], &mut json, 0).unwrap();
+        serde_json::from_slice(&json).unwrap()
+    }
+
+    /// Descriptors that the broker has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    pub fn terminate(&mut self) -> std::process::ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap()
+    }
+}
+
+pub fn command(socket: &std::path::Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_yasmind"));
+    command
+        .arg("--socket")
+        .arg(socket)
+        .args(["--log", "warn"])
+        .args(arguments)
+        .stdin(Stdio::null());
+    command
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+pub struct Client {
+    pub fd: OwnedFd,
+    pub mailbox: Option<OwnedFd>,
+}
+
+/// What CHANNEL brought.
+pub struct Handout {
+    pub id: u64,
+    pub cookie: u64,
+    pub role: Role,
+    pub max_class: u8,
+    pub first_class: u8,
+    pub channel: OwnedFd,
+    pub side: OwnedFd,
+}
+
+impl Client {
+    pub fn send(&self, message: ToBroker) {
+        self.send_raw(&message.encode(), &[]).unwrap();
+    }
+
+    pub fn send_raw(&self, raw: &[u8], fds: &[BorrowedFd]) -> rustix::io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+        }
+        sendmsg(&self.fd, &[IoSlice::new(raw)], &mut control, SendFlags::NOSIGNAL).map(drop)
+    }
+
+    pub fn offer(&self, id: u64, role: Role, socket: impl AsFd) {
+        self.send_raw(&ToBroker::Offer { id, role }.encode(), &[socket.as_fd()]).unwrap();
+    }
+
+    /// The next message; `None` when the broker has hung up.
+    pub fn try_receive(&self) -> Option<(FromBroker, Vec<OwnedFd>)> {
+        assert!(self.readable(PATIENCE), "the broker does not answer");
+        let mut raw = [0; MESSAGE_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received =
+            match recvmsg(&self.fd, &mut [IoSliceMut::new(&mut raw)], &mut control, flags) {
+                Ok(received) => received,
+                Err(rustix::io::Errno::CONNRESET) => return None,
+                Err(error) => panic!("{error}"),
+            };
+        if received.bytes == 0 {
+            return None;
+        }
+        let fds = control
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        Some((FromBroker::decode(&raw[..received.bytes]).unwrap(), fds))
+    }
+
+    pub fn receive(&self) -> (FromBroker, Vec<OwnedFd>) {
+        self.try_receive().expect("the broker hung up")
+    }
+
+    pub fn readable(&self, patience: Duration) -> bool {
+        readable(&self.fd, patience)
+    }
+
+    pub fn channel(&self) -> Handout {
+        let (message, mut fds) = self.receive();
+        let FromBroker::Channel { id, cookie, role, max_class, first_class } = message else {
+            panic!("{message:?}")
+        };
+        assert_eq!(fds.len(), 2);
+        let (side, channel) = (fds.pop().unwrap(), fds.pop().unwrap());
+        Handout { id, cookie, role, max_class, first_class, channel, side }
+    }
+
+    pub fn declined(&self) -> (u64, Decline) {
+        let (message, _) = self.receive();
+        let FromBroker::Decline { id, reason } = message else { panic!("{message:?}") };
+        (id, reason)
+    }
+
+    /// The mailbox's counter.
+    pub fn mail(&self) -> u64 {
+        u64_at(self.mailbox.as_ref().unwrap(), 0)
+    }
+
+    /// Whether the broker hangs up, whatever it says before.
+    pub fn is_dropped(&self) -> bool {
+        while let Some((message, _)) = self.try_receive() {
+            assert!(!matches!(message, FromBroker::Welcome { .. }));
+        }
+        true
+    }
+}
+
+pub fn readable(fd: impl AsFd, patience: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let timeout = Timespec::try_from(patience).unwrap();
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
+}
+
+pub fn u64_at(memfd: impl AsFd, offset: u64) -> u64 {
+    let mut raw = [0; 8];
+    rustix::io::pread(memfd, &mut raw, offset).unwrap();
+    u64::from_ne_bytes(raw)
+}
+
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Connector and acceptor.
+pub fn tcp_pair(address: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(address).unwrap();
+    let connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (connector, listener.accept().unwrap().0)
+}
+
+/// A pair whose addresses the caller chooses.
+pub fn tcp_pair_at(connector: SocketAddr, acceptor: SocketAddr) -> (TcpStream, TcpStream) {
+    use rustix::net::{bind, listen, socket};
+    let open = |address: SocketAddr| {
+        let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        rustix::net::sockopt::set_socket_reuseaddr(&fd, true).unwrap();
+        bind(&fd, &address).unwrap();
+        fd
+    };
+    let listener = open(acceptor);
+    listen(&listener, 1).unwrap();
+    let client = open(connector);
+    connect(&client, &acceptor).unwrap();
+    (TcpStream::from(client), TcpListener::from(listener).accept().unwrap().0)
+}
+
+/// Runs `work` in a network namespace of its own, with the loopback up.
+pub fn in_new_netns<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    std::thread::spawn(|| {
+        // SAFETY: changes the namespace of this thread alone, which ends with `work`.
+        let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+        assert_eq!(result, 0, "unshare: {}", std::io::Error::last_os_error());
+        let status = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        assert!(status.success());
+        work()
+    })
+    .join()
+    .unwrap()
+}
+
+/// Prints why a test is skipped when it is.
+pub fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("{test}: skipped, needs root");
+    }
+    root
+}
