@@ -1,0 +1,293 @@
+//! One broker, two sites, and the environment that peers run in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::netns::{self, Net, Pair, Site};
+use crate::process::{Process, Registry, eventually};
+use crate::status::{self, Bytes, End, Status};
+
+/// What the peers run on: see the crate's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Ring,
+    Tcp,
+    Broken,
+}
+
+impl Mode {
+    pub fn from_env() -> Self {
+        match std::env::var("YASMIN_TEST_MODE").as_deref() {
+            Err(_) | Ok("ring") => Self::Ring,
+            Ok("tcp") => Self::Tcp,
+            Ok("broken") => Self::Broken,
+            Ok(other) => panic!("YASMIN_TEST_MODE={other}: use ring, tcp or broken"),
+        }
+    }
+}
+
+/// The library's settings; what is `None` keeps its default.
+#[derive(Clone, Debug, Default)]
+pub struct Knobs {
+    /// How long a wait spins before it sleeps.
+    pub spin_us: Option<u32>,
+    /// Messages until a connection is offered; 0 offers at connect and accept.
+    pub promote_messages: Option<u32>,
+    /// How long the call that offers waits for the channel.
+    pub promote_wait_ms: Option<u32>,
+    /// How often, in a thousand steps, the library does something unexpected; with a seed.
+    pub chaos: Option<(u32, u64)>,
+}
+
+impl Knobs {
+    /// A channel from the first byte on.
+    pub const fn at_once() -> Self {
+        Self { spin_us: None, promote_messages: Some(0), promote_wait_ms: Some(2000), chaos: None }
+    }
+
+    pub const fn spin(mut self, spin_us: u32) -> Self {
+        self.spin_us = Some(spin_us);
+        self
+    }
+
+    pub const fn chaos(mut self, permille: u32, seed: u64) -> Self {
+        self.chaos = Some((permille, seed));
+        self
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut out = Vec::new();
+        let mut set = |key, value: Option<u64>| {
+            if let Some(value) = value {
+                out.push((key, value.to_string()));
+            }
+        };
+        set("YASMIN_SPIN_US", self.spin_us.map(u64::from));
+        set("YASMIN_PROMOTE_MESSAGES", self.promote_messages.map(u64::from));
+        set("YASMIN_PROMOTE_WAIT_MS", self.promote_wait_ms.map(u64::from));
+        set("YASMIN_CHAOS", self.chaos.map(|(permille, _)| u64::from(permille)));
+        set("YASMIN_CHAOS_SEED", self.chaos.map(|(_, seed)| seed));
+        out
+    }
+}
+
+/// A directory that goes away with its owner.
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    #[track_caller]
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (pid, nth) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("yasmin-test-{pid}-{nth}"));
+        fs::create_dir_all(&path)
+            .unwrap_or_else(|error| panic!("{} cannot be made: {error}", path.display()));
+        Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Where `make build` leaves the programs, or `YASMIN_BIN_DIR`.
+#[track_caller]
+pub fn artefact(name: &str) -> PathBuf {
+    let folder = std::env::var_os("YASMIN_BIN_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release"),
+        PathBuf::from,
+    );
+    let path = folder.join(name);
+    assert!(
+        path.exists(),
+        "{} is missing: run `make build`, or say with YASMIN_BIN_DIR where it is",
+        path.display()
+    );
+    path.canonicalize().unwrap_or(path)
+}
+
+/// A private broker with its socket.
+pub struct BrokerProcess {
+    process: Process,
+    socket: PathBuf,
+}
+
+impl BrokerProcess {
+    /// Starts one at `socket` and waits until it answers.
+    #[track_caller]
+    pub fn start(socket: &Path, registry: &Registry) -> Self {
+        let mut command = Command::new(artefact("yasmind"));
+        command.arg("--socket").arg(socket);
+        let mut process = Process::start("yasmind", &mut command, registry);
+        let broker = eventually(
+            "a broker that answers",
+            || match status::ask(socket) {
+                Ok(status) => Some(Some(status.broker.pid)),
+                Err(_) if process.has_ended() => Some(None),
+                Err(_) => None,
+            },
+            || format!("last answer: {:?}", status::ask(socket).map(|_| ())),
+        );
+        assert_eq!(broker, Some(process.pid()), "the broker ended:\n{}", process.output());
+        Self { process, socket: socket.to_owned() }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// As after a crash: the socket's file stays.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+    }
+
+    #[track_caller]
+    pub fn status(&self) -> Status {
+        match status::ask(&self.socket) {
+            Ok(status) => status,
+            Err(error) => panic!("no status from the broker: {error}\n{}", self.process.output()),
+        }
+    }
+}
+
+/// A broker and two sites. Field order is drop order: processes go before their namespaces.
+pub struct Lab {
+    pub mode: Mode,
+    pub broker: Option<BrokerProcess>,
+    /// Where the two peers run; the first one listens, by custom.
+    pub a: Site,
+    pub b: Site,
+    pub registry: Registry,
+    pub folder: Folder,
+    /// In force instead of the library where it is `false`, whatever the mode.
+    accelerated: bool,
+    knobs: Knobs,
+    _pair: Option<Pair>,
+}
+
+impl Lab {
+    /// A lab in the mode of the environment.
+    #[track_caller]
+    pub fn new(net: Net, knobs: Knobs) -> Self {
+        Self::build(net, knobs, Mode::from_env(), true)
+    }
+
+    /// A lab whose peers are plain TCP programs, to compare with.
+    #[track_caller]
+    pub fn plain(net: Net) -> Self {
+        Self::build(net, Knobs::default(), Mode::Tcp, false)
+    }
+
+    #[track_caller]
+    fn build(net: Net, knobs: Knobs, mode: Mode, accelerated: bool) -> Self {
+        let folder = Folder::new();
+        let registry = Registry::default();
+        let broker = (accelerated && mode != Mode::Tcp)
+            .then(|| BrokerProcess::start(&folder.path().join("broker.sock"), &registry));
+        let pair = (net == Net::Netns && netns::allowed())
+            .then(|| Pair::new().unwrap_or_else(|error| panic!("namespaces: {error}")));
+        let [a, b] = match &pair {
+            Some(pair) => pair.sites(),
+            None => [Site::loopback(), Site::loopback()],
+        };
+        let _pair = pair;
+        Self { mode, broker, a, b, registry, folder, accelerated, knobs, _pair }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("broker.sock")
+    }
+
+    /// Replaces the settings of peers that start from now on.
+    pub fn set_knobs(&mut self, knobs: Knobs) {
+        self.knobs = knobs;
+    }
+
+    /// What peers get in their environment.
+    #[track_caller]
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        if !self.accelerated || self.mode != Mode::Ring {
+            return Vec::new();
+        }
+        let mut out = self.knobs.environment();
+        out.push(("YASMIN_SOCKET", self.socket().display().to_string()));
+        out.push(("LD_PRELOAD", artefact("libyasmin.so").display().to_string()));
+        out
+    }
+
+    /// A command that runs `program` at `site` as the mode says.
+    #[track_caller]
+    pub fn command(&self, site: &Site, program: &Path) -> Command {
+        site.command(program, self.environment())
+    }
+
+    #[track_caller]
+    pub fn start(&self, name: &str, site: &Site, program: &Path, arguments: &[String]) -> Process {
+        Process::start(name, self.command(site, program).args(arguments), &self.registry)
+    }
+
+    /// Are proofs asked for?
+    pub fn proves(&self) -> bool {
+        self.accelerated && self.mode != Mode::Tcp
+    }
+
+    /// The broker's status; `None` where there is no broker.
+    #[track_caller]
+    pub fn status(&self) -> Option<Status> {
+        self.broker.as_ref().map(BrokerProcess::status)
+    }
+
+    /// What the connections of process `pid` carried so far.
+    #[track_caller]
+    pub fn bytes_of(&self, pid: u32) -> Bytes {
+        self.status()
+            .map(|status| status::bytes_of(&status, |end: &End| end.pid == pid))
+            .unwrap_or_default()
+    }
+
+    /// What all connections carried so far, closed ones included.
+    #[track_caller]
+    pub fn bytes_in_all(&self) -> Bytes {
+        self.status().map(|status| status::bytes_in_all(&status)).unwrap_or_default()
+    }
+
+    /// Asserts that of `total_bytes`, which `carried` belongs to, so many percent went by ring.
+    #[track_caller]
+    pub fn assert_by_ring(&self, carried: Bytes, total_bytes: u64, percent: u64) {
+        if !self.proves() || percent == 0 {
+            return;
+        }
+        let reasons: Vec<_> = self
+            .status()
+            .map(|status| status.connections.into_iter().map(|one| one.reason).collect())
+            .unwrap_or_default();
+        assert!(
+            carried.ring * 100 >= total_bytes * percent,
+            "only {} of {total_bytes} bytes by ring, {} by TCP with a channel; {percent} % were \
+             asked for; reasons: {reasons:?}",
+            carried.ring,
+            carried.tcp,
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! A child process that talks in lines, and what to show of it when it hangs.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long any single step may take. Far beyond what a loaded machine needs: a test fails on
+/// it when something hangs, not when something is slow.
+/// `YASMIN_TEST_DEADLINE_S` changes it.
+pub fn deadline() -> Duration {
+    let asked = std::env::var("YASMIN_TEST_DEADLINE_S").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(asked.unwrap_or(60))
+}
+
+/// How often a state that nobody announces is looked at.
+pub const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The processes of one lab, for a report when one of them hangs.
+#[derive(Clone, Default)]
+pub struct Registry {
+    running: Arc<Mutex<Vec<(String, u32)>>>,
+}
+
+impl Registry {
+    fn add(&self, name: &str, pid: u32) {
+        self.lock().push((name.to_owned(), pid));
+    }
+
+    fn remove(&self, pid: u32) {
+        self.lock().retain(|(_, other)| *other != pid);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(String, u32)>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where every thread of every process of the lab is.
+    pub fn describe(&self) -> String {
+        let running = self.lock().clone();
+        let mut out = String::new();
+        for (name, pid) in running {
+            let _ = writeln!(out, "---- {name}, pid {pid}");
+            out.push_str(&describe_process(pid));
+        }
+        out
+    }
+}
+
+fn describe_process(pid: u32) -> String {
+    let mut out = String::new();
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return "gone\n".to_owned();
+    };
+    for task in tasks.flatten() {
+        let _ = writeln!(out, "thread {}:", task.file_name().display());
+        for file in ["wchan", "syscall", "stack"] {
+            if let Ok(text) = fs::read_to_string(task.path().join(file)) {
+                let _ = writeln!(out, "  {file}: {}", text.trim().replace('\n', "\n    "));
+            }
+        }
+    }
+    let backtrace = Command::new("timeout")
+        .args(["20", "gdb", "-nx", "-batch", "-p", &pid.to_string()])
+        .args(["-ex", "thread apply all bt 25"])
+        .stdin(Stdio::null())
+        .output();
+    if let Ok(backtrace) = backtrace {
+        out.push_str(&String::from_utf8_lossy(&backtrace.stdout));
+    }
+    out
+}
+
+/// A running program with its output collected. Killed when dropped.
+pub struct Process {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// The last lines of both outputs.
+    tail: Arc<Mutex<VecDeque<String>>>,
+    registry: Registry,
+}
+
+fn collect(
+    input: impl Read + Send + 'static,
+    tail: Arc<Mutex<VecDeque<String>>>,
+    mut sink: impl FnMut(String) + Send + 'static,
+) {
+    const KEPT: usize = 200;
+    std::thread::spawn(move || {
+        for line in BufReader::new(input).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+            if tail.len() == KEPT {
+                tail.pop_front();
+            }
+            tail.push_back(line.clone());
+            drop(tail);
+            sink(line);
+        }
+    });
+}
+
+impl Process {
+    /// Starts `command` with its three standard streams connected to the test.
+    #[track_caller]
+    pub fn start(name: &str, command: &mut Command, registry: &Registry) -> Self {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name} cannot be started ({command:?}): {error}"));
+        registry.add(name, child.id());
+        let (sender, lines) = channel();
+        let tail = Arc::new(Mutex::new(VecDeque::new()));
+        if let Some(stdout) = child.stdout.take() {
+            collect(stdout, tail.clone(), move |line| drop(sender.send(line)));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            collect(stderr, tail.clone(), |_| ());
+        }
+        let stdin = child.stdin.take();
+        Self { name: name.to_owned(), child, stdin, lines, tail, registry: registry.clone() }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The last lines that it wrote.
+    pub fn output(&self) -> String {
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.iter().map(|line| format!("  {line}\n")).collect()
+    }
+
+    #[track_caller]
+    fn hang(&self, waited_for: &str) -> ! {
+        panic!(
+            "{} hangs: no {waited_for} within {:?}; its output:\n{}{}",
+            self.name,
+            deadline(),
+            self.output(),
+            self.registry.describe()
+        )
+    }
+
+    /// The next line of its standard output; `None` once that has ended.
+    #[track_caller]
+    pub fn next_line(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(deadline()) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => self.hang("line"),
+        }
+    }
+
+    /// Reads lines until one begins with `word`; gives what follows that.
+    #[track_caller]
+    pub fn expect(&mut self, word: &str) -> String {
+        loop {
+            match self.next_line() {
+                Some(line) => {
+                    if let Some(rest) = line.strip_prefix(word) {
+                        return rest.trim().to_owned();
+                    }
+                }
+                None => {
+                    let status = self.wait();
+                    panic!(
+                        "{} ended ({status}) without saying {word:?}; its output:\n{}",
+                        self.name,
+                        self.output()
+                    );
+                }
+            }
+        }
+    }
+
+    /// Sends one line to its standard input.
+    #[track_caller]
+    pub fn say(&mut self, line: &str) {
+        let sent = match &mut self.stdin {
+            Some(stdin) => writeln!(stdin, "{line}").and_then(|()| stdin.flush()),
+            None => panic!("{}: input is closed", self.name),
+        };
+        if let Err(error) = sent {
+            let status = self.wait();
+            panic!("{} ended ({status}) before {line:?}: {error}\n{}", self.name, self.output());
+        }
+    }
+
+    /// Closes its standard input: peers that wait to be released then go on.
+    pub fn release(&mut self) {
+        self.stdin = None;
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        self.stdin = None;
+        let begun = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                self.registry.remove(self.child.id());
+                return status;
+            }
+            if begun.elapsed() > deadline() {
+                self.hang("end");
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until it has ended well, and fails with its output otherwise.
+    #[track_caller]
+    pub fn finish(&mut self) {
+        let status = self.wait();
+        assert!(status.success(), "{} ended with {status}:\n{}", self.name, self.output());
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.registry.remove(self.child.id());
+    }
+
+    /// Asks it to end, as an operator would.
+    #[track_caller]
+    pub fn terminate(&mut self) -> ExitStatus {
+        let _ = crate::sys::kill(self.child.id().cast_signed(), crate::sys::libc::SIGTERM);
+        self.wait()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Looks until `condition` gives a value; fails with what `describe` says when it never does.
+#[track_caller]
+pub fn eventually<T>(
+    what: &str,
+    mut condition: impl FnMut() -> Option<T>,
+    describe: impl FnOnce() -> String,
+) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(begun.elapsed() < deadline(), "never came: {what}; {}", describe());
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

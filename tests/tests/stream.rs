@@ -1,0 +1,340 @@
+//! Checked streams in both directions: every form of call, every form of waiting, on the
+//! library's defaults, without spinning, and with parking and opening at random moments.
+//!
+//! `YASMIN_TEST_SEED` varies sizes and pauses; `YASMIN_TEST_ROUNDS` repeats with further seeds.
+
+use std::net::IpAddr;
+
+use yasmin_tests::lab::{Knobs, Lab};
+use yasmin_tests::netns::Net;
+use yasmin_tests::peer;
+use yasmin_tests::status::Bytes;
+use yasmin_tests::stream::{Config, Exchange, Pause, Role, RxForm, TxForm, WaitForm};
+
+fn number(key: &str, default: u64) -> u64 {
+    std::env::var(key).ok().map_or(default, |text| {
+        text.parse().unwrap_or_else(|error| panic!("{key}={text}: {error}"))
+    })
+}
+
+/// Seeds of this run.
+fn seeds() -> impl Iterator<Item = u64> {
+    let first = number("YASMIN_TEST_SEED", 1);
+    (0..number("YASMIN_TEST_ROUNDS", 1)).map(move |round| first + 1000 * round)
+}
+
+/// Runs one stream between the lab's sites; what went by ring and by TCP.
+#[track_caller]
+fn run(lab: &Lab, listener: &Config, connector: &Config) -> Bytes {
+    let listener = Config { role: Role::Listen, ..listener.clone() };
+    let mut one = lab.start("listener", &lab.a, peer!("stream"), &listener.words());
+    let port = one.expect("listening").parse().expect("a port");
+    let connector = Config { role: Role::Connect, port, ..connector.clone() };
+    let mut two = lab.start("connector", &lab.b, peer!("stream"), &connector.words());
+    two.expect("done");
+    one.expect("done");
+    let carried = lab.bytes_of(two.pid());
+    one.release();
+    two.release();
+    one.finish();
+    two.finish();
+    carried
+}
+
+/// The same settings at both ends.
+#[track_caller]
+fn run_same(lab: &Lab, config: &Config) -> Bytes {
+    run(lab, config, config)
+}
+
+/// Is the program's splice on the socket: such a direction stays on TCP.
+fn splices(config: &Config) -> bool {
+    config.tx == TxForm::Splice || config.rx == RxForm::Splice
+}
+
+/// Every form of waiting with every form of sending, and over them all forms of receiving.
+#[track_caller]
+fn matrix(net: Net, knobs: &Knobs, percent: u64) {
+    let lab = Lab::new(net, knobs.clone());
+    for seed in seeds() {
+        let (mut carried, mut total) = (Bytes::default(), 0);
+        for (row, wait) in WaitForm::ALL.iter().copied().enumerate() {
+            for (column, tx) in TxForm::ALL.iter().copied().enumerate() {
+                let config = Config {
+                    address: lab.a.v4(),
+                    seed: seed + (row * 10 + column) as u64,
+                    up_bytes: 1_500_000,
+                    down_bytes: 1_000_000,
+                    tx,
+                    rx: RxForm::ALL[(row + column * 3) % RxForm::ALL.len()],
+                    wait,
+                    half_close: column % 2 == 0,
+                    ..Config::default()
+                };
+                let bytes = run_same(&lab, &config);
+                if !splices(&config) {
+                    carried.ring += bytes.ring;
+                    carried.tcp += bytes.tcp;
+                    total += config.up_bytes + config.down_bytes;
+                }
+            }
+        }
+        eprintln!("{net:?} {knobs:?}: {} of {total} bytes by ring", carried.ring);
+        lab.assert_by_ring(carried, total, percent);
+    }
+}
+
+#[test]
+fn matrix_on_loopback() {
+    matrix(Net::Loopback, &Knobs::at_once(), 50);
+}
+
+#[test]
+fn matrix_between_namespaces() {
+    matrix(Net::Netns, &Knobs::at_once(), 50);
+}
+
+#[test]
+fn matrix_on_loopback_without_spinning() {
+    matrix(Net::Loopback, &Knobs::at_once().spin(0), 1);
+}
+
+#[test]
+fn matrix_between_namespaces_without_spinning() {
+    matrix(Net::Netns, &Knobs::at_once().spin(0), 1);
+}
+
+#[test]
+fn matrix_on_loopback_with_chaos() {
+    matrix(Net::Loopback, &Knobs::at_once().chaos(50, 1), 1);
+}
+
+#[test]
+fn matrix_between_namespaces_with_chaos() {
+    matrix(Net::Netns, &Knobs::at_once().chaos(200, 2), 1);
+}
+
+/// One asks, the other answers, in every form of waiting.
+#[track_caller]
+fn request_response(knobs: &Knobs, max_bytes: usize, percent: u64) {
+    let lab = Lab::new(Net::Netns, knobs.clone());
+    for seed in seeds() {
+        let mut carried = Bytes::default();
+        for (row, wait) in WaitForm::ALL.iter().copied().enumerate() {
+            let config = Config {
+                address: lab.a.v4(),
+                seed: seed + row as u64,
+                exchange: Exchange::Echo,
+                rounds: 400,
+                max_bytes,
+                tx: TxForm::Mixed,
+                rx: RxForm::Mixed,
+                wait,
+                nodelay: true,
+                // WaitAll must not ask for more than the peer sends before it waits itself.
+                up_bytes: u64::MAX,
+                down_bytes: u64::MAX,
+                ..Config::default()
+            };
+            let bytes = run_same(&lab, &config);
+            carried.ring += bytes.ring;
+            carried.tcp += bytes.tcp;
+        }
+        eprintln!("echo {max_bytes} {knobs:?}: {carried:?}");
+        lab.assert_by_ring(carried, carried.ring + carried.tcp, percent);
+    }
+}
+
+#[test]
+fn small_requests() {
+    request_response(&Knobs::at_once(), 200, 10);
+}
+
+#[test]
+fn small_requests_without_spinning() {
+    request_response(&Knobs::at_once().spin(0), 200, 0);
+}
+
+#[test]
+fn small_requests_with_chaos() {
+    request_response(&Knobs::at_once().chaos(100, 3), 200, 1);
+}
+
+#[test]
+fn large_requests() {
+    request_response(&Knobs::at_once(), 200_000, 10);
+}
+
+#[test]
+fn large_requests_with_chaos() {
+    request_response(&Knobs::at_once().chaos(100, 4), 200_000, 1);
+}
+
+/// Programs that are told nothing get a channel once they have proved busy.
+#[test]
+fn defaults_promote_busy_connections() {
+    for net in [Net::Loopback, Net::Netns] {
+        let lab = Lab::new(net, Knobs::default());
+        let config = Config {
+            address: lab.a.v4(),
+            up_bytes: 64 << 20,
+            down_bytes: 64 << 20,
+            wait: WaitForm::Epoll,
+            ..Config::default()
+        };
+        let bytes = run_same(&lab, &config);
+        eprintln!("{net:?}: {bytes:?}");
+        lab.assert_by_ring(bytes, config.up_bytes + config.down_bytes, 50);
+    }
+}
+
+/// TCP on loopback takes a megabyte from each side before anybody reads; so must this.
+#[test]
+fn both_write_before_they_read() {
+    for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 5)] {
+        let lab = Lab::new(Net::Loopback, knobs);
+        for (nth, wait) in [WaitForm::Block, WaitForm::Poll, WaitForm::EpollEdge, WaitForm::Busy]
+            .into_iter()
+            .enumerate()
+        {
+            let config = Config {
+                address: lab.a.v4(),
+                seed: 50 + nth as u64,
+                exchange: Exchange::Mutual,
+                max_bytes: 1 << 20,
+                tx: [TxForm::Write, TxForm::SendMsg, TxForm::SendFile, TxForm::Send][nth],
+                rx: RxForm::Mixed,
+                wait,
+                ..Config::default()
+            };
+            let bytes = run_same(&lab, &config);
+            lab.assert_by_ring(bytes, config.up_bytes + config.down_bytes, 1);
+        }
+    }
+}
+
+/// Full rings, and waits longer than anyone spins.
+#[test]
+fn slow_readers_and_slow_writers() {
+    let slow = Pause { longest_us: 2000, every: 20 };
+    for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 6)] {
+        let lab = Lab::new(Net::Netns, knobs);
+        for (nth, wait) in WaitForm::ALL.iter().copied().enumerate() {
+            let fast = Config {
+                address: lab.a.v4(),
+                seed: 70 + nth as u64,
+                up_bytes: 6 << 20,
+                down_bytes: 2 << 20,
+                max_bytes: 64 << 10,
+                tx: TxForm::Mixed,
+                rx: RxForm::Mixed,
+                wait,
+                ..Config::default()
+            };
+            let reader = Config { rx_pause: slow, ..fast.clone() };
+            let writer = Config { tx_pause: slow, ..fast.clone() };
+            let bytes = run(&lab, &reader, &writer);
+            lab.assert_by_ring(bytes, fast.up_bytes + fast.down_bytes, 1);
+        }
+    }
+}
+
+/// Many small writes into a reader that takes large bites, and the other way round.
+#[test]
+fn small_pieces() {
+    for knobs in [Knobs::at_once(), Knobs::at_once().chaos(50, 7)] {
+        let lab = Lab::new(Net::Loopback, knobs);
+        for (nth, wait) in WaitForm::ALL.iter().copied().enumerate() {
+            let large = Config {
+                address: lab.a.v4(),
+                seed: 90 + nth as u64,
+                up_bytes: 100_000,
+                down_bytes: 100_000,
+                wait,
+                ..Config::default()
+            };
+            let small = Config { max_bytes: 9, ..large.clone() };
+            run(&lab, &large, &small);
+            run(&lab, &small, &large);
+        }
+    }
+}
+
+/// Small kernel buffers: TCP fills up at once when the ring does.
+#[test]
+fn small_kernel_buffers() {
+    for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 8)] {
+        let lab = Lab::new(Net::Netns, knobs);
+        for (nth, wait) in WaitForm::ALL.iter().copied().enumerate() {
+            let config = Config {
+                address: lab.a.v4(),
+                seed: 110 + nth as u64,
+                up_bytes: 2 << 20,
+                down_bytes: 2 << 20,
+                buffer_bytes: 4096,
+                tx: TxForm::Mixed,
+                rx: RxForm::Mixed,
+                nodelay: true,
+                wait,
+                ..Config::default()
+            };
+            run_same(&lab, &config);
+        }
+    }
+}
+
+/// The address families that a socket can mix.
+#[test]
+fn address_families() {
+    for net in [Net::Loopback, Net::Netns] {
+        let lab = Lab::new(net, Knobs::at_once());
+        let v6_any: IpAddr = lab.a.v6();
+        let ways = [
+            ("IPv4", lab.a.v4(), lab.a.v4()),
+            ("IPv6", v6_any, lab.a.v6()),
+            ("IPv4-mapped", v6_any, lab.a.mapped()),
+            ("IPv4 to a listener of both", v6_any, lab.a.v4()),
+        ];
+        for (name, listens_on, connects_to) in ways {
+            for nonblocking_connect in [false, true] {
+                let listener = Config {
+                    address: listens_on,
+                    up_bytes: 4 << 20,
+                    down_bytes: 4 << 20,
+                    wait: WaitForm::Poll,
+                    nonblocking_connect,
+                    ..Config::default()
+                };
+                let connector = Config { address: connects_to, ..listener.clone() };
+                let bytes = run(&lab, &listener, &connector);
+                eprintln!("{net:?} {name}: {bytes:?}");
+                lab.assert_by_ring(bytes, 8 << 20, 50);
+            }
+        }
+    }
+}
+
+/// Connections one after the other in the same two processes, descriptors used again.
+#[test]
+fn one_connection_after_the_other() {
+    for knobs in [Knobs::at_once(), Knobs::default(), Knobs::at_once().chaos(100, 9)] {
+        let lab = Lab::new(Net::Loopback, knobs);
+        let config = Config {
+            address: lab.a.v4(),
+            up_bytes: 300_000,
+            down_bytes: 300_000,
+            connections: 100,
+            ..Config::default()
+        };
+        let listener = Config { role: Role::Listen, ..config.clone() };
+        let mut one = lab.start("listener", &lab.a, peer!("stream"), &listener.words());
+        let port = one.expect("listening").parse().expect("a port");
+        let connector = Config { role: Role::Connect, port, ..config };
+        let mut two = lab.start("connector", &lab.b, peer!("stream"), &connector.words());
+        one.release();
+        two.release();
+        one.finish();
+        two.finish();
+        lab.assert_by_ring(lab.bytes_in_all(), 600_000 * 100, 10);
+    }
+}
