@@ -23,6 +23,8 @@ pub enum Command {
     Run(Run),
     /// Show every connection that the broker knows
     Status(Status),
+    /// Measure latency and bandwidth of rings, sockets and memory, side by side
+    Bench(Bench),
     /// What `yasmin run` starts to leave a broker behind that is no child of the program.
     #[command(hide = true)]
     StartBroker { yasmind: PathBuf, socket: PathBuf },
@@ -70,6 +72,22 @@ pub struct Status {
     pub watch: bool,
     #[command(flatten)]
     pub broker: Broker,
+}
+
+#[derive(Args)]
+pub struct Bench {
+    /// A few seconds instead of minutes, with wider spread
+    #[arg(long)]
+    pub quick: bool,
+    /// Print JSON, with every sample
+    #[arg(long)]
+    pub json: bool,
+    /// Draw latency and bandwidth against message size
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// The CPUs of the two sides, instead of two cores of one package
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 2)]
+    pub cpus: Option<Vec<usize>>,
 }
 
 /// Parses the command line. What cannot be understood is told in one line.

@@ -3,10 +3,16 @@
 //! Only edges live here. What a connection does is decided by the library and the broker.
 #![deny(unsafe_code)]
 
+mod bench;
 mod broker;
 mod cli;
+mod cpus;
+mod environment;
+mod figure;
 mod install;
+mod progress;
 mod run;
+mod spread;
 mod status;
 
 use std::process::ExitCode;
@@ -19,6 +25,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         cli::Command::Run(options) => return run::run(&options),
         cli::Command::Status(options) => status::run(&options),
+        cli::Command::Bench(options) => bench::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };
     match result {

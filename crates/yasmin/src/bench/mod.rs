@@ -1,0 +1,110 @@
+//! `yasmin bench`: latency and bandwidth of several ways between two cores, in one run.
+//!
+//! Everything is measured between two threads, each pinned to a CPU of its own; the ways take
+//! turns, so that a slow minute of the machine is slow for all of them.
+
+mod copy;
+mod floor;
+mod linked;
+mod plan;
+mod plot;
+mod report;
+mod ring;
+mod sockets;
+mod table;
+
+use std::fs;
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+
+use crate::cli;
+use crate::cpus::{self, Pair};
+use crate::environment::Environment;
+use plan::{Budget, Plan};
+use report::Report;
+
+/// One way to move bytes between two CPUs. `None`: the measure has no meaning for it.
+pub trait Subject {
+    fn name(&self) -> &'static str;
+
+    /// One-way nanoseconds of messages of `len_bytes`, answered one by one.
+    fn latency(&mut self, len_bytes: usize, budget: Budget) -> anyhow::Result<Option<Latency>>;
+
+    /// Bytes a second of messages of `len_bytes`, sent as fast as they are taken.
+    fn bandwidth(&mut self, len_bytes: usize, budget: Budget) -> anyhow::Result<Option<f64>>;
+}
+
+/// What one repetition says about a way's latency.
+#[derive(Clone, Copy)]
+pub struct Latency {
+    pub p50_ns: f64,
+    pub p99_ns: f64,
+}
+
+pub fn run(options: &cli::Bench) -> anyhow::Result<()> {
+    let plan = if options.quick { Plan::quick() } else { Plan::full() };
+    let pair = match options.cpus.as_deref() {
+        Some([first, second]) => Pair { first: *first, second: *second },
+        _ => cpus::choose()?,
+    };
+    let mut warnings = cpus::warnings(pair);
+    if cfg!(debug_assertions) {
+        warnings.push("this is a debug build: its figures mean nothing".to_owned());
+    }
+    for warning in &warnings {
+        eprintln!("yasmin bench: {warning}");
+    }
+    let previous = cpus::pin_this_thread(pair.first)?;
+    let report = measure(&plan, pair, warnings);
+    cpus::restore_this_thread(&previous)?;
+    let report = report?;
+
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", table::draw(&report));
+    }
+    if let Some(path) = &options.plot {
+        let svg = plot::draw(&report)?;
+        fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("plot: {}", path.display());
+    }
+    Ok(())
+}
+
+fn measure(plan: &Plan, pair: Pair, warnings: Vec<String>) -> anyhow::Result<Report> {
+    let mut subjects: Vec<Box<dyn Subject>> = vec![
+        Box::new(floor::Floor::new(pair)),
+        Box::new(copy::Copy::new(pair)),
+        Box::new(linked::Linked::start("ring", ring::pair()?, pair)?),
+        Box::new(linked::Linked::start("unix", sockets::unix()?, pair)?),
+        Box::new(linked::Linked::start("tcp", sockets::tcp()?, pair)?),
+    ];
+    let mut report = Report::new(Environment::read(), pair, plan.repetitions, warnings);
+    let steps = plan.repetitions * plan.sizes.len() * subjects.len() * 2;
+    let progress = ProgressBar::new(steps as u64).with_style(crate::progress::style());
+    for repetition in 0..plan.repetitions {
+        for &len_bytes in &plan.sizes {
+            for at in 0..subjects.len() {
+                // Who comes first changes.
+                let at = (at + repetition) % subjects.len();
+                let subject = &mut subjects[at];
+                let name = subject.name();
+                progress
+                    .set_message(format!("{name} {}", indicatif::BinaryBytes(len_bytes as u64)));
+                if let Some(latency) = subject.latency(len_bytes, plan.budget)? {
+                    report.add_latency(name, len_bytes, latency);
+                }
+                progress.inc(1);
+                if let Some(bytes_s) = subject.bandwidth(len_bytes, plan.budget)? {
+                    report.add_bandwidth(name, len_bytes, bytes_s);
+                }
+                progress.inc(1);
+            }
+        }
+    }
+    progress.finish_and_clear();
+    report.finish();
+    Ok(report)
+}

@@ -1,0 +1,168 @@
+//! YASMIN's ring, on pages as the broker makes them, with both sides awake.
+//!
+//! Each end maps the memory by itself, as two processes would.
+#![allow(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+use anyhow::{anyhow, bail};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use yasmin_channel as channel;
+use yasmin_ring::{
+    Broken, Pages, Publish, Receiver, ReceiverState, Room, Sender, SenderState, View,
+};
+use yasmin_wire::layout::class_bytes;
+
+use super::linked::{End, Ends};
+
+const CLASS: u8 = 6;
+pub const RING_BYTES: usize = class_bytes(CLASS) as usize;
+/// Publishing a large message in pieces lets the receiver copy the first while the second is
+/// written.
+const PIECE_BYTES: usize = RING_BYTES / 8;
+/// Looks at the word before the CPU is offered to somebody else.
+const PATIENCE: u32 = 10_000;
+
+/// A channel's memory as one end maps it.
+struct Mapping {
+    base: NonNull<u8>,
+}
+
+// SAFETY: the mapping belongs to its value, wherever that moves; all access to the pages is
+// through atomics or `Pages`.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(memfd: &OwnedFd) -> anyhow::Result<Self> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping, of memory that `ftruncate` made.
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), channel::bytes(CLASS), protection, flags, memfd, 0)?
+        };
+        Ok(Self { base: NonNull::new(base.cast()).ok_or_else(|| anyhow!("mapped at 0"))? })
+    }
+
+    fn direction(&self, index: usize) -> (&yasmin_ring::Block, Pages) {
+        // SAFETY: `base` maps a whole channel of CLASS until `self` is dropped.
+        unsafe { channel::direction(self.base.as_ptr(), index, CLASS) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: nothing borrowed from the mapping outlives `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), channel::bytes(CLASS)) };
+    }
+}
+
+struct RingEnd {
+    mapping: Mapping,
+    sends_on: usize,
+    sender: SenderState,
+    receiver: ReceiverState,
+}
+
+pub fn pair() -> anyhow::Result<Ends> {
+    let memfd = memfd_create("yasmin-bench", MemfdFlags::CLOEXEC)?;
+    ftruncate(&memfd, channel::bytes(CLASS) as u64)?;
+    let end = |sends_on| -> anyhow::Result<Box<dyn End>> {
+        Ok(Box::new(RingEnd {
+            mapping: Mapping::new(&memfd)?,
+            sends_on,
+            sender: SenderState::default(),
+            receiver: ReceiverState::default(),
+        }))
+    };
+    Ok((end(0)?, end(1)?))
+}
+
+fn broken(_: Broken) -> anyhow::Error {
+    anyhow!("the other side broke the ring")
+}
+
+/// Waits a moment; now and then lets another thread run.
+struct Pause(u32);
+
+impl Pause {
+    fn wait(&mut self) {
+        self.0 += 1;
+        if self.0.is_multiple_of(PATIENCE) {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl End for RingEnd {
+    fn send(&mut self, message: &[u8]) -> anyhow::Result<()> {
+        let (block, memory) = self.mapping.direction(self.sends_on);
+        let sender = Sender { block, state: &self.sender, memory, max_class: CLASS };
+        let mut rest = message;
+        let mut pause = Pause(0);
+        while !rest.is_empty() {
+            let Room::Ring(write) = sender.room(rest.len()).map_err(broken)? else {
+                pause.wait();
+                continue;
+            };
+            let len = rest.len().min(PIECE_BYTES).min(write.room_bytes as usize);
+            // SAFETY: `rest` is readable for `len`.
+            unsafe { sender.fill(&write, 0, rest.as_ptr(), len) };
+            if sender.publish(&write, len as u32, 0).map_err(broken)? == Publish::Done {
+                rest = &rest[len..];
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &mut [u8]) -> anyhow::Result<()> {
+        let (block, memory) = self.mapping.direction(1 - self.sends_on);
+        let receiver = Receiver { block, state: &self.receiver, memory, max_class: CLASS };
+        let mut done = 0;
+        let mut pause = Pause(0);
+        while done < message.len() {
+            match receiver.look(|| Some(0)).map_err(broken)? {
+                View::Ring { .. } => {
+                    let rest = &mut message[done..];
+                    // SAFETY: `rest` is writable for its length.
+                    let len = unsafe { receiver.peek(0, rest.as_mut_ptr(), rest.len()) };
+                    receiver.consume(len as u32);
+                    done += len;
+                }
+                View::Tcp => {
+                    if !receiver.offer(CLASS) {
+                        bail!("the ring cannot be offered");
+                    }
+                }
+                View::Empty { .. } => pause.wait(),
+                View::TcpUpTo { .. } => bail!("bytes by TCP, where there is no TCP"),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_arrive_as_they_were_sent() {
+        let (mut first, mut second) = pair().unwrap();
+        let sent: Vec<u8> = (0..3 * RING_BYTES + 7).map(|at| (at * 31 % 251) as u8).collect();
+        let expected = sent.clone();
+        let peer = std::thread::spawn(move || {
+            let mut received = vec![0; expected.len()];
+            second.receive(&mut received).unwrap();
+            assert!(received == expected);
+            second.send(&received[..9]).unwrap();
+        });
+        first.send(&sent).unwrap();
+        let mut back = [0; 9];
+        first.receive(&mut back).unwrap();
+        assert_eq!(back, sent[..9]);
+        peer.join().unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! Which CPUs a measurement uses.
+
+use std::fs;
+
+use anyhow::{Context, bail};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+
+/// The CPUs of the two sides.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Pair {
+    pub first: usize,
+    pub second: usize,
+}
+
+/// Busier than this before the measurement begins, figures suffer.
+const BUSY_LOAD: f64 = 0.7;
+
+/// Where a CPU sits; equal package and core: two hyper-threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seat {
+    package: Option<u32>,
+    core: Option<u32>,
+}
+
+impl Seat {
+    fn of(cpu: usize) -> Self {
+        let read = |name: &str| {
+            let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{name}");
+            fs::read_to_string(path).ok()?.trim().parse().ok()
+        };
+        Self { package: read("physical_package_id"), core: read("core_id") }
+    }
+}
+
+/// CPUs that this process may use.
+pub fn allowed() -> anyhow::Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context("cannot read the allowed CPUs")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// Two allowed CPUs, if possible different cores of one package.
+pub fn choose() -> anyhow::Result<Pair> {
+    let allowed = allowed()?;
+    let [first, rest @ ..] = allowed.as_slice() else { bail!("no CPU is allowed") };
+    let seat = Seat::of(*first);
+    let neighbour = |cpu: &&usize| {
+        let other = Seat::of(**cpu);
+        other.package == seat.package && other.core != seat.core
+    };
+    let second = rest.iter().find(neighbour).or(rest.first());
+    let Some(second) = second else { bail!("two CPUs are needed, only CPU {first} is allowed") };
+    Ok(Pair { first: *first, second: *second })
+}
+
+/// What makes the figures of this machine, now, less certain.
+pub fn warnings(pair: Pair) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if Seat::of(pair.first) == Seat::of(pair.second) {
+        let (first, second) = (pair.first, pair.second);
+        warnings.push(format!("CPUs {first} and {second} seem to be two threads of one core"));
+    }
+    let load = fs::read_to_string("/proc/loadavg").ok();
+    let load: Option<f64> = load.and_then(|text| text.split(' ').next()?.parse().ok());
+    if let Some(load) = load.filter(|load| *load > BUSY_LOAD) {
+        warnings.push(format!("the machine is busy (load {load})"));
+    }
+    warnings
+}
+
+/// Pins the calling thread and returns where it was allowed before.
+pub fn pin_this_thread(cpu: usize) -> anyhow::Result<CpuSet> {
+    let previous = sched_getaffinity(None)?;
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
+    Ok(previous)
+}
+
+pub fn restore_this_thread(previous: &CpuSet) -> anyhow::Result<()> {
+    Ok(sched_setaffinity(None, previous)?)
+}
