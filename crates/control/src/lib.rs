@@ -9,7 +9,7 @@ pub mod message;
 #[cfg(feature = "status")]
 pub mod status;
 
-pub use message::{BadMessage, Decline, FromBroker, Role, ToBroker, MESSAGE_BYTES};
+pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, ToBroker};
 
 /// Version of these messages. A broker answers a HELLO of another version with REFUSED and
 /// closes; the library then leaves everything on TCP.

@@ -161,7 +161,8 @@ impl Fields {
     }
 
     fn decode(raw: &[u8; MESSAGE_BYTES]) -> Self {
-        let u32_at = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+        let u32_at =
+            |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         Self { kind: u32_at(0), a: u32_at(4), id: u64_at(8), b: u64_at(16), c: u64_at(24) }
     }

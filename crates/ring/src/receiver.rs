@@ -270,6 +270,16 @@ impl<M: Memory> Receiver<'_, M> {
         news
     }
 
+    /// The same, without forgetting it.
+    pub fn is_hinted(&self) -> bool {
+        self.block.tcp_hint.load(Ordering::Acquire) != self.state.hint_seen.get()
+    }
+
+    /// The tail when last looked at, as a number to compare.
+    pub fn tail_seen(&self) -> u64 {
+        self.state.tail_seen.get()
+    }
+
     /// Class that the sender asks for, cut to what the channel holds.
     pub fn class_wanted(&self) -> u8 {
         let peer_class = self.block.class_wanted.load(Ordering::Relaxed);
