@@ -5,9 +5,10 @@ use crate::budget::Budget;
 use crate::cli::Args;
 use crate::diag::Diag;
 use crate::examiner::Examiner;
-use crate::listener::{self, Listener};
+use crate::listener::{self, Claim, Listener};
 use crate::memory;
 use crate::notify::notify;
+use crate::numbers::Reader;
 use crate::proof::Proof;
 use anyhow::Context;
 use rustix::event::{Timespec, epoll};
@@ -49,7 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         None => listener::default_path()?,
     };
     // First of all, so that a broker that may not serve changes nothing.
-    let listener = Listener::bind(&path)?;
+    let claim = Claim::take(&path)?;
     let clients_max = raise_fd_limit().saturating_sub(SPARE_FDS).max(16);
 
     let (signals, signal_end) = UnixStream::pair().context("cannot make a socket pair")?;
@@ -68,8 +69,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         max_class: args.max_class,
         clients_per_user: clients_max / 2,
     };
-    let examiner = Examiner::start().context("cannot start a thread")?;
-    let proof = Proof::Addresses(Diag::open().context("cannot ask the kernel for sockets")?);
+    let reader = if args.no_bpf { None } else { load_reader() };
+    let proof = match reader {
+        Some(_) => Proof::Numbers,
+        None => Proof::Addresses(Diag::open().context("cannot ask the kernel for sockets")?),
+    };
+    let examiner = Examiner::start(reader).context("cannot start a thread")?;
+    let listener = claim.listen()?;
     tracing::info!(
         socket = %listener.path().display(),
         proof = proof.name(),
@@ -91,6 +97,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     event_loop.watch(event_loop.broker.examiner.as_fd(), FINDINGS)?;
     notify("READY=1");
     event_loop.serve()
+}
+
+fn load_reader() -> Option<Reader> {
+    match Reader::load() {
+        Ok(reader) => Some(reader),
+        Err(error) => {
+            tracing::warn!(
+                "without BPF only connections inside this network namespace get channels; \
+                 --no-bpf silences this ({error})"
+            );
+            None
+        }
+    }
 }
 
 /// Each client is a descriptor: as many as we may have.

@@ -7,6 +7,7 @@
 //! held back until one is free again.
 
 use crate::facts::{self, Facts};
+use crate::numbers::Reader;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{HashMap, VecDeque};
@@ -64,6 +65,8 @@ struct Shared {
     ready: Condvar,
     /// Readable while there are findings.
     done: OwnedFd,
+    /// `None` without BPF. Never locked while anything blocks.
+    reader: Option<Mutex<Reader>>,
 }
 
 impl Shared {
@@ -77,9 +80,11 @@ pub struct Examiner {
 }
 
 impl Examiner {
-    pub fn start() -> std::io::Result<Self> {
+    /// Starts the thread; with a reader, findings have numbers.
+    pub fn start(reader: Option<Reader>) -> std::io::Result<Self> {
         let done = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Shared { work: Mutex::default(), ready: Condvar::new(), done };
+        let (work, ready) = (Mutex::default(), Condvar::new());
+        let shared = Shared { work, ready, done, reader: reader.map(Mutex::new) };
         let examiner = Self { shared: Arc::new(shared) };
         examiner.spawn(0)?;
         Ok(examiner)
@@ -184,7 +189,14 @@ fn serve(shared: &Shared, generation: u64) {
 
 fn run(shared: &Shared, job: Job) {
     if let (Some(serial), Some(fd)) = (job.serial, job.fds.first()) {
-        let facts = facts::examine(fd);
+        let mut facts = facts::examine(fd);
+        if let (Ok(facts), Some(reader)) = (&mut facts, &shared.reader) {
+            let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            match reader.read(fd.as_fd(), facts.cookie) {
+                Ok(numbers) => facts.numbers = Some(numbers),
+                Err(error) => tracing::warn!(serial, "no sequence numbers: {error}"),
+            }
+        }
         shared.lock().findings.push(Finding { serial, facts });
         // Cannot fail but when 2^64 findings wait.
         let _ = rustix::io::write(&shared.done, &1u64.to_ne_bytes());
@@ -209,7 +221,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (acceptor, _) = listener.accept().unwrap();
-        let examiner = Examiner::start().unwrap();
+        let examiner = Examiner::start(None).unwrap();
         examiner.examine(0, 7, connector.into());
         let findings = wait(&examiner);
         assert_eq!(findings.len(), 1);
@@ -224,7 +236,7 @@ mod tests {
     fn a_lingering_close_holds_nobody_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let examiner = Examiner::start().unwrap();
+        let examiner = Examiner::start(None).unwrap();
         let mut kept = Vec::new();
         for _ in 0..STUCK_PER_USER + 3 {
             let connector = TcpStream::connect(address).unwrap();

@@ -15,11 +15,16 @@ use std::path::{Path, PathBuf};
 /// Connections that the kernel keeps for us while we do something else.
 const BACKLOG: i32 = 1024;
 
-pub struct Listener {
-    fd: OwnedFd,
+/// The right to listen on a path.
+pub struct Claim {
     path: PathBuf,
     /// Held while the broker lives; the lock goes with the process, however that ends.
     _lock: OwnedFd,
+}
+
+pub struct Listener {
+    fd: OwnedFd,
+    claim: Claim,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -47,14 +52,15 @@ pub fn default_path() -> Result<PathBuf, ListenError> {
     Ok(directory.join(yasmin_control::SOCKET_NAME))
 }
 
-impl Listener {
-    /// Listens on `path`, whose directory is made if need be. Any user may connect to root's
-    /// broker, only the user himself to his own.
-    pub fn bind(path: &Path) -> Result<Self, ListenError> {
-        let at = |what: &'static str, path: &Path| {
-            let path = path.to_owned();
-            move |error: io::Error| ListenError::Io { what, path, error }
-        };
+fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ListenError {
+    let path = path.to_owned();
+    move |error| ListenError::Io { what, path, error }
+}
+
+impl Claim {
+    /// Claims `path`, whose directory is made if need be. Whoever connects is refused until
+    /// `listen`.
+    pub fn take(path: &Path) -> Result<Self, ListenError> {
         if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             DirBuilder::new()
                 .recursive(true)
@@ -86,32 +92,40 @@ impl Listener {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(at("cannot look at", path)(error)),
         }
-        let fd = Self::open(path).map_err(|error| at("cannot listen on", path)(error.into()))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Any user may connect to root's broker, only the user himself to his own.
+    pub fn listen(self) -> Result<Listener, ListenError> {
+        let path = &self.path;
+        let fd = open_socket(path).map_err(|error| at("cannot listen on", path)(error.into()))?;
         let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
         fs::set_permissions(path, Permissions::from_mode(mode))
             .map_err(at("cannot set permissions of", path))?;
-        Ok(Self { fd, path: path.to_owned(), _lock: lock })
+        Ok(Listener { fd, claim: self })
     }
+}
 
-    fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
-        let fd = socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )?;
-        bind(&fd, &SocketAddrUnix::new(path)?)?;
-        listen(&fd, BACKLOG)?;
-        Ok(fd)
-    }
+fn open_socket(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let fd = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    bind(&fd, &SocketAddrUnix::new(path)?)?;
+    listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
 
+impl Listener {
     /// The next connection, if one waits.
     pub fn accept(&self) -> rustix::io::Result<OwnedFd> {
         accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.claim.path
     }
 }
 
@@ -125,8 +139,8 @@ impl Drop for Listener {
     fn drop(&mut self) {
         // The lock is still held, so this is our socket and no successor's. The lock file
         // stays: to remove it would let two brokers hold locks on two files of one name.
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        if let Err(error) = fs::remove_file(&self.claim.path) {
+            tracing::warn!("cannot remove {}: {error}", self.claim.path.display());
         }
     }
 }

@@ -18,6 +18,7 @@ mod listener;
 mod memfd;
 mod memory;
 mod notify;
+mod numbers;
 mod pairing;
 mod proof;
 mod status;

@@ -1,5 +1,6 @@
 //! What needs `unsafe`: memory that others can write, and calls that no library wraps safely.
 #![allow(unsafe_code)]
 
+pub mod bpf;
 pub mod page;
 pub mod sockopt;

@@ -1,0 +1,228 @@
+//! Which ends are believed to belong together, and which are not.
+
+mod support;
+
+use rustix::fd::AsFd;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+use support::{Broker, Client, in_new_netns, is_root, tcp_pair, tcp_pair_at, wait_until};
+use yasmin_control::{Decline, Role, ToBroker};
+
+/// Long enough for the broker to make a mistake.
+const MOMENT: Duration = Duration::from_millis(100);
+
+fn inode(memfd: impl AsFd) -> u64 {
+    rustix::fs::fstat(memfd).unwrap().st_ino
+}
+
+#[test]
+fn root_has_bpf() {
+    if !is_root("root_has_bpf") {
+        return;
+    }
+    assert_eq!(Broker::start(&[]).status().broker.proof, "bpf");
+    assert_eq!(Broker::start(&["--no-bpf"]).status().broker.proof, "addresses");
+}
+
+/// Two connections of the same addresses and ports, each in a namespace of its own.
+fn twins() -> [(TcpStream, TcpStream); 2] {
+    let make = || {
+        let connector: SocketAddr = "127.0.0.1:40000".parse().unwrap();
+        let acceptor: SocketAddr = "127.0.0.1:50000".parse().unwrap();
+        tcp_pair_at(connector, acceptor)
+    };
+    [in_new_netns(make), in_new_netns(make)]
+}
+
+#[test]
+fn twins_in_two_namespaces_are_told_apart() {
+    if !is_root("twins_in_two_namespaces_are_told_apart") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    for _ in 0..10 {
+        let [(connector_1, acceptor_1), (connector_2, acceptor_2)] = twins();
+        assert_eq!(connector_1.peer_addr().unwrap(), connector_2.peer_addr().unwrap());
+        let clients: [Client; 4] = std::array::from_fn(|_| broker.client());
+        // A connector of one and the acceptor of the other: all that addresses tell fits.
+        clients[0].offer(1, Role::Connector, &connector_1);
+        clients[3].offer(1, Role::Acceptor, &acceptor_2);
+        assert!(!clients[0].readable(MOMENT) && !clients[3].readable(MOMENT));
+        // Both of the same role, too.
+        clients[2].offer(1, Role::Connector, &connector_2);
+        clients[1].offer(1, Role::Acceptor, &acceptor_1);
+        let channels = clients.each_ref().map(|client| inode(client.channel().channel));
+        assert_eq!(channels[0], channels[1]);
+        assert_eq!(channels[2], channels[3]);
+        assert_ne!(channels[0], channels[2]);
+    }
+}
+
+#[test]
+fn without_bpf_other_namespaces_have_no_proof() {
+    if !is_root("without_bpf_other_namespaces_have_no_proof") {
+        return;
+    }
+    let broker = Broker::start(&["--no-bpf"]);
+    let [(connector_1, _acceptor_1), (_connector_2, acceptor_2)] = twins();
+    let (a, b) = (broker.client(), broker.client());
+    a.offer(1, Role::Connector, &connector_1);
+    b.offer(2, Role::Acceptor, &acceptor_2);
+    assert_eq!(a.declined(), (1, Decline::NoProof));
+    assert_eq!(b.declined(), (2, Decline::NoProof));
+}
+
+#[test]
+fn a_bound_device_is_no_proof_by_address() {
+    if !is_root("a_bound_device_is_no_proof_by_address") {
+        return;
+    }
+    let broker = Broker::start(&["--no-bpf"]);
+    let (connector, _acceptor) = tcp_pair("127.0.0.1:0");
+    bind_to_loopback(&connector);
+    let client = broker.client();
+    client.offer(1, Role::Connector, &connector);
+    assert_eq!(client.declined(), (1, Decline::NoProof));
+}
+
+#[test]
+fn a_bound_device_does_not_matter_to_numbers() {
+    if !is_root("a_bound_device_does_not_matter_to_numbers") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+    bind_to_loopback(&connector);
+    let (a, b) = (broker.client(), broker.client());
+    a.offer(1, Role::Connector, &connector);
+    b.offer(1, Role::Acceptor, &acceptor);
+    assert_eq!(inode(a.channel().channel), inode(b.channel().channel));
+}
+
+fn bind_to_loopback(socket: &TcpStream) {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the name is as long as said and lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            c"lo".as_ptr().cast(),
+            3,
+        )
+    };
+    assert_eq!(result, 0);
+}
+
+/// The numbers follow from counters that move with every packet.
+#[test]
+fn busy_connections_are_paired() {
+    for arguments in [&[][..], &["--no-bpf"]] {
+        let broker = Broker::start(arguments);
+        let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // Both directions at full speed, so that all four counters move.
+            for (mut from, mut to) in [(&connector, &acceptor), (&acceptor, &connector)] {
+                let stop = &stop;
+                scope.spawn(move || {
+                    while !stop.load(Relaxed) {
+                        from.write_all(&[1; 16384]).unwrap();
+                    }
+                    from.shutdown(std::net::Shutdown::Write).unwrap();
+                });
+                scope.spawn(move || {
+                    let mut buffer = [0; 16384];
+                    while to.read(&mut buffer).unwrap() > 0 {}
+                });
+            }
+            let (a, b) = (broker.client(), broker.client());
+            for id in 0..300 {
+                a.offer(id, Role::Connector, &connector);
+                b.offer(id, Role::Acceptor, &acceptor);
+                assert!(a.readable(support::PATIENCE) && b.readable(support::PATIENCE));
+                assert_eq!(inode(a.channel().channel), inode(b.channel().channel));
+                for client in [&a, &b] {
+                    client.send(ToBroker::Release { id });
+                }
+                // The second offer of a socket is taken once the first is released.
+                wait_until("released", || broker.status().broker.memory_used_bytes == 0);
+            }
+            stop.store(true, Relaxed);
+        });
+    }
+}
+
+/// The FIN counts as a byte, on both sides.
+#[test]
+fn a_connection_that_begins_to_close_is_not_offered() {
+    let broker = Broker::start(&[]);
+    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+    connector.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!((&acceptor).read(&mut [0]).unwrap(), 0);
+    let client = broker.client();
+    client.offer(1, Role::Connector, &connector);
+    client.offer(2, Role::Acceptor, &acceptor);
+    assert_eq!(client.declined(), (1, Decline::NotTcp));
+    assert_eq!(client.declined(), (2, Decline::NotTcp));
+}
+
+/// A connection to itself is one socket that is both ends.
+#[test]
+fn a_self_connected_socket_is_declined() {
+    let address: SocketAddr = "127.0.0.1:45678".parse().unwrap();
+    let fd = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&fd, &address).unwrap();
+    rustix::net::connect(&fd, &address).unwrap();
+    let broker = Broker::start(&[]);
+    let client = broker.client();
+    client.offer(1, Role::Connector, &fd);
+    assert_eq!(client.declined(), (1, Decline::SelfConnected));
+}
+
+/// The addresses of an offer that waits are given to another connection meanwhile.
+#[test]
+fn reused_addresses_do_not_pair_with_the_old_offer() {
+    for arguments in [&[][..], &["--no-bpf"]] {
+        let broker = Broker::start(arguments);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let acceptor_at = listener.local_addr().unwrap();
+        let connect_from = |from: Option<SocketAddr>| {
+            use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+            let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            rustix::net::sockopt::set_socket_reuseaddr(&fd, true).unwrap();
+            bind(&fd, &from.unwrap_or("127.0.0.1:0".parse().unwrap())).unwrap();
+            connect(&fd, &acceptor_at).unwrap();
+            (TcpStream::from(fd), listener.accept().unwrap().0)
+        };
+        let (old_connector, old_acceptor) = connect_from(None);
+        let from = old_connector.local_addr().unwrap();
+        let (a, b) = (broker.client(), broker.client());
+        a.offer(1, Role::Connector, &old_connector);
+        wait_until("the offer waits", || broker.status().connections.len() == 1);
+        // Closed by a reset, so that nothing is left in TIME_WAIT, and not released.
+        let now = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&old_connector, now).unwrap();
+        drop((old_connector, old_acceptor));
+
+        let (connector, acceptor) = connect_from(Some(from));
+        b.offer(2, Role::Acceptor, &acceptor);
+        if arguments.is_empty() {
+            // The numbers are others: both wait.
+            assert!(!a.readable(MOMENT) && !b.readable(MOMENT));
+        } else {
+            // The old end is gone, which is found out when its peer seems to come.
+            assert_eq!(a.declined(), (1, Decline::NoProof));
+            assert_eq!(b.declined(), (2, Decline::NoProof));
+        }
+        drop(connector);
+    }
+}
