@@ -219,6 +219,11 @@ impl Lab {
         self.folder.path().join("broker.sock")
     }
 
+    /// Does the library do only what is expected?
+    pub const fn is_calm(&self) -> bool {
+        self.knobs.chaos.is_none()
+    }
+
     /// Replaces the settings of peers that start from now on.
     pub fn set_knobs(&mut self, knobs: Knobs) {
         self.knobs = knobs;

@@ -21,6 +21,7 @@ pub mod lab;
 pub mod netns;
 pub mod pattern;
 pub mod process;
+pub mod script;
 pub mod status;
 pub mod stream;
 #[allow(unsafe_code)]

@@ -384,6 +384,24 @@ pub fn anonymous_file() -> Result<Fd> {
     check_int(unsafe { libc::memfd_create(c"stream".as_ptr(), libc::MFD_CLOEXEC) })
 }
 
+/// send from, or recv into, an address that no process has.
+pub fn bad_address(fd: Fd, sending: bool, len: usize) -> Result<usize> {
+    let nowhere = std::ptr::without_provenance_mut::<c_void>(8);
+    if sending {
+        // SAFETY: the kernel checks the address; a library in between must not do worse.
+        check(unsafe { libc::send(fd, nowhere, len, libc::MSG_NOSIGNAL) })
+    } else {
+        // SAFETY: as above.
+        check(unsafe { libc::recv(fd, nowhere, len, 0) })
+    }
+}
+
+/// Is the next byte the urgent one: SIOCATMARK.
+pub fn at_mark(fd: Fd) -> Result<bool> {
+    const SIOCATMARK: libc::c_ulong = 0x8905;
+    count_of(fd, SIOCATMARK).map(|count| count != 0)
+}
+
 // ---- waiting ----
 
 /// What a wait found, or is to look for.
@@ -550,6 +568,53 @@ pub fn wait_child(child: c_int) -> Result<c_int> {
 pub fn exit_child(status: c_int) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(status) }
+}
+
+/// The calling thread's number.
+pub fn thread_id() -> c_int {
+    // SAFETY: no pointers.
+    unsafe { libc::gettid() }
+}
+
+/// Signals one thread of this process.
+pub fn kill_thread(thread: c_int, signal: c_int) -> Result<()> {
+    // SAFETY: no pointers.
+    let result = unsafe {
+        libc::syscall(libc::SYS_tgkill, libc::c_long::from(libc::getpid()), thread, signal)
+    };
+    check(result as isize).map(drop)
+}
+
+extern "C" fn do_nothing(_: c_int) {}
+
+/// Installs a handler that does nothing, with SA_RESTART or without.
+pub fn handle_signal(signal: c_int, restart: bool) -> Result<()> {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    action.sa_sigaction = do_nothing as extern "C" fn(c_int) as usize;
+    action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
+    // SAFETY: the handler only returns.
+    check_int(unsafe { libc::sigaction(signal, &raw const action, null_mut()) }).map(drop)
+}
+
+/// Gives `signal` its default action back.
+pub fn default_signal(signal: c_int) {
+    // SAFETY: no handler.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Words that a process shares with its children, for ever.
+pub fn shared_words(count: usize) -> Result<&'static [std::sync::atomic::AtomicU64]> {
+    let len = count * size_of::<u64>();
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping.
+    let at = unsafe { libc::mmap(null_mut(), len, protection, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: zeroed, aligned, of that size, never unmapped, and only ever used as atomics.
+    Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
 }
 
 /// Signals one process that the caller started.

@@ -87,14 +87,12 @@ impl End {
             sys::shutdown(self.sender.fd, libc::SHUT_WR).map_err(super::failed("shutdown"))?;
         }
         let at = self.receiver.position;
-        loop {
-            match self.receive_until(at + 1) {
-                Ok(()) => {
-                    let more = std::io::Error::other("bytes after the last one");
-                    return Err(super::failed("receive")(more));
-                }
-                Err(Stop::Eof) => return Ok(()),
-                Err(other) => return Err(other),
+        match self.receive_until(at + 1) {
+            Err(Stop::Eof) => Ok(()),
+            Err(other) => Err(other),
+            Ok(()) => {
+                let more = std::io::Error::other("bytes after the last one");
+                Err(super::failed("receive")(more))
             }
         }
     }
