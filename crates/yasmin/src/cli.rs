@@ -25,6 +25,8 @@ pub enum Command {
     Status(Status),
     /// Measure latency and bandwidth of rings, sockets and memory, side by side
     Bench(Bench),
+    /// Run real programs over plain TCP and through rings, compare and report
+    Demo(Demo),
     /// What `yasmin run` starts to leave a broker behind that is no child of the program.
     #[command(hide = true)]
     StartBroker { yasmind: PathBuf, socket: PathBuf },
@@ -88,6 +90,25 @@ pub struct Bench {
     /// The CPUs of the two sides, instead of two cores of one package
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 2)]
     pub cpus: Option<Vec<usize>>,
+}
+
+#[derive(Args)]
+pub struct Demo {
+    /// Where report.html and report.json go
+    #[arg(long, value_name = "DIR", default_value = "yasmin-demo")]
+    pub out: PathBuf,
+    /// How often each program runs each way
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub pairs: Option<u16>,
+    /// Two pairs of short runs: less than a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Only these workloads
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Parses the command line. What cannot be understood is told in one line.

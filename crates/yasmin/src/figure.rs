@@ -8,12 +8,10 @@ pub fn bytes_s(bytes_s: f64) -> String {
     scaled(bytes_s, 1000.0, &[" B/s", " kB/s", " MB/s", " GB/s", " TB/s"])
 }
 
-#[allow(dead_code)]
 pub fn bits_s(bits_s: f64) -> String {
     scaled(bits_s, 1000.0, &[" bit/s", " kbit/s", " Mbit/s", " Gbit/s", " Tbit/s"])
 }
 
-#[allow(dead_code)]
 pub fn per_second(rate: f64) -> String {
     scaled(rate, 1000.0, &["/s", " k/s", " M/s", " G/s"])
 }

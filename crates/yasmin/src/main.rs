@@ -7,6 +7,7 @@ mod bench;
 mod broker;
 mod cli;
 mod cpus;
+mod demo;
 mod environment;
 mod figure;
 mod install;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         cli::Command::Run(options) => return run::run(&options),
         cli::Command::Status(options) => status::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
+        cli::Command::Demo(options) => demo::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };
     match result {

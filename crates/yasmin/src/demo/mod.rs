@@ -1,0 +1,160 @@
+//! `yasmin demo`: real programs over plain TCP and through rings, taking turns.
+//!
+//! ```text
+//!   namespace a               namespace b            (one namespace and loopback
+//!   server, 198.18.0.1 ===veth=== client, 198.18.0.2  when not root)
+//!          \________ rings ________/
+//!                    |
+//!           a broker of the demo's own
+//! ```
+
+mod broker;
+mod html;
+mod interrupt;
+mod netns;
+mod outcome;
+mod plot;
+mod process;
+mod stage;
+mod table;
+mod unit;
+mod workload;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
+
+use crate::cli;
+use crate::environment::Environment;
+use broker::Broker;
+use outcome::{Outcome, Report};
+use stage::{How, Stage};
+use workload::Workload;
+
+/// Pairs of runs, and seconds for each run.
+struct Plan {
+    pairs: usize,
+    seconds: u32,
+}
+
+const FULL: Plan = Plan { pairs: 5, seconds: 3 };
+const QUICK: Plan = Plan { pairs: 2, seconds: 1 };
+
+pub fn run(options: &cli::Demo) -> anyhow::Result<()> {
+    let plan = if options.quick { QUICK } else { FULL };
+    let pairs = options.pairs.map_or(plan.pairs, usize::from);
+    let mut workloads = workload::all();
+    if !options.only.is_empty() {
+        workloads.retain(|workload| options.only.iter().any(|only| workload.key() == *only));
+    }
+    if workloads.is_empty() {
+        bail!("no workload is called that; there are: {}", keys(&workload::all()));
+    }
+    need_programs(&workloads)?;
+    fs::create_dir_all(&options.out)
+        .with_context(|| format!("cannot make {}", options.out.display()))?;
+    interrupt::watch()?;
+
+    let folder = tempfile::Builder::new().prefix("yasmin-demo-").tempdir()?;
+    let broker = Broker::start(folder.path())?;
+    let stage = Stage::set(folder.path(), broker.socket())?;
+    let environment = Environment::read();
+    eprintln!("{}\n{}", environment.line(), stage.describe());
+
+    let steps = workloads.len() * pairs * 2;
+    let progress = ProgressBar::new(steps as u64).with_style(crate::progress::style());
+    let mut outcomes = Vec::new();
+    for workload in &workloads {
+        let outcome = compare(workload.as_ref(), &stage, &broker, pairs, plan.seconds, &progress);
+        interrupt::check()?;
+        outcomes.push(outcome);
+    }
+    progress.finish_and_clear();
+
+    let report = Report {
+        environment,
+        stage: stage.describe(),
+        proof: broker.proof().unwrap_or_default(),
+        pairs,
+        seconds: plan.seconds,
+        outcomes,
+    };
+    drop(stage);
+    drop(broker);
+    publish(&report, options)
+}
+
+/// Runs one workload, plain and with rings in turn. What fails is part of the outcome.
+fn compare(
+    workload: &dyn Workload,
+    stage: &Stage,
+    broker: &Broker,
+    pairs: usize,
+    seconds: u32,
+    progress: &ProgressBar,
+) -> Outcome {
+    let mut outcome = Outcome::new(workload);
+    for pair in 0..pairs {
+        // A B, B A, A B: neither is always first.
+        let order = if pair % 2 == 0 { [How::Plain, How::Rings] } else { [How::Rings, How::Plain] };
+        for how in order {
+            progress.set_message(format!("{}, {}", workload.name(), how.describe()));
+            let before = broker.totals();
+            let measured = workload.measure(stage, how, seconds);
+            let moved = broker.moved_since(before);
+            progress.inc(1);
+            if let Err(error) = outcome.take(how, measured, moved) {
+                progress.println(format!("{}: {error:#}", workload.name()));
+                progress.inc(((pairs - pair) * 2) as u64);
+                return outcome;
+            }
+        }
+    }
+    outcome.finish();
+    outcome
+}
+
+fn publish(report: &Report, options: &cli::Demo) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(report)?;
+    let write = |name: &str, text: &str| {
+        let path = options.out.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    write("report.json", &json)?;
+    write("report.html", &html::page(report)?)?;
+    if options.json {
+        println!("{json}");
+    } else {
+        print!("{}", table::draw(report));
+    }
+    eprintln!("report: {}", absolute(&options.out.join("report.html")));
+    let failures = report.failures();
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
+    Ok(())
+}
+
+fn absolute(path: &Path) -> String {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+fn keys(workloads: &[Box<dyn Workload>]) -> String {
+    let keys: Vec<&str> = workloads.iter().map(|workload| workload.key()).collect();
+    keys.join(", ")
+}
+
+/// Names every missing program at once, with the Debian package that has it.
+fn need_programs(workloads: &[Box<dyn Workload>]) -> anyhow::Result<()> {
+    let mut missing: Vec<String> = Vec::new();
+    for (program, package) in workloads.iter().flat_map(|workload| workload.needs()) {
+        if process::find(program).is_none() {
+            missing.push(format!("{program} (Debian package {package})"));
+        }
+    }
+    missing.sort();
+    missing.dedup();
+    if missing.is_empty() { Ok(()) } else { bail!("missing: {}", missing.join(", ")) }
+}

@@ -1,0 +1,177 @@
+//! What came out of a workload, and whether its bytes went where they should.
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::broker::Totals;
+use super::stage::How;
+use super::unit::Unit;
+use super::workload::{Expect, Measured, Workload};
+use crate::environment::Environment;
+use crate::spread::Spread;
+
+#[derive(Serialize)]
+pub struct Report {
+    pub environment: Environment,
+    pub stage: String,
+    /// How the broker proved that two ends belong together.
+    pub proof: String,
+    pub pairs: usize,
+    pub seconds: u32,
+    pub outcomes: Vec<Outcome>,
+}
+
+#[derive(Serialize)]
+pub struct Outcome {
+    pub key: &'static str,
+    pub name: String,
+    pub unit: Unit,
+    pub commands: Vec<String>,
+    pub expect: Expect,
+    pub plain: Spread,
+    pub rings: Spread,
+    /// Times better with rings, pair by pair.
+    pub gain: Spread,
+    /// What the programs say that they moved under `yasmin run`, and what the broker counted.
+    pub payload_bytes: u64,
+    pub ring_bytes: u64,
+    pub tcp_bytes: u64,
+    pub failure: Option<String>,
+}
+
+/// Of what the programs moved, at least so much must have gone through rings.
+const RING_SHARE: f64 = 0.5;
+
+impl Outcome {
+    pub fn new(workload: &dyn Workload) -> Self {
+        Self {
+            key: workload.key(),
+            name: workload.name().to_owned(),
+            unit: workload.unit(),
+            commands: workload.commands(),
+            expect: workload.expect(),
+            plain: Spread::default(),
+            rings: Spread::default(),
+            gain: Spread::default(),
+            payload_bytes: 0,
+            ring_bytes: 0,
+            tcp_bytes: 0,
+            failure: None,
+        }
+    }
+
+    /// Takes in one run.
+    ///
+    /// # Errors
+    /// What failed, which then is the outcome.
+    pub fn take(
+        &mut self,
+        how: How,
+        measured: anyhow::Result<Measured>,
+        moved: anyhow::Result<Totals>,
+    ) -> anyhow::Result<()> {
+        let taken = self.try_take(how, measured, moved);
+        if let Err(error) = &taken {
+            self.failure = Some(format!("{error:#}"));
+            self.finish_spreads();
+        }
+        taken
+    }
+
+    fn try_take(
+        &mut self,
+        how: How,
+        measured: anyhow::Result<Measured>,
+        moved: anyhow::Result<Totals>,
+    ) -> anyhow::Result<()> {
+        let measured = measured.with_context(|| how.describe())?;
+        let moved = moved?;
+        match how {
+            How::Plain => self.plain.add(measured.value),
+            How::Rings => {
+                self.rings.add(measured.value);
+                self.payload_bytes += measured.payload_bytes;
+                self.ring_bytes += moved.ring_bytes;
+                self.tcp_bytes += moved.tcp_bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// After the last run: medians, ratios, and the proof.
+    pub fn finish(&mut self) {
+        self.finish_spreads();
+        if self.expect == Expect::Rings
+            && (self.ring_bytes as f64) < RING_SHARE * self.payload_bytes as f64
+        {
+            self.failure = Some(format!(
+                "only {} of {} went through rings",
+                crate::figure::bytes(self.ring_bytes as f64),
+                crate::figure::bytes(self.payload_bytes as f64)
+            ));
+        }
+    }
+
+    fn finish_spreads(&mut self) {
+        let pairs = self.plain.samples.iter().zip(&self.rings.samples);
+        self.gain = Spread::of(pairs.map(|(old, new)| self.unit.gain(*old, *new)).collect());
+        self.plain.finish();
+        self.rings.finish();
+    }
+
+    /// Of the bytes on connections that had a channel, the percentage that went by ring.
+    pub fn ring_percent(&self) -> Option<f64> {
+        let all = self.ring_bytes + self.tcp_bytes;
+        (all > 0).then(|| 100.0 * self.ring_bytes as f64 / all as f64)
+    }
+}
+
+impl Report {
+    pub fn failures(&self) -> Vec<String> {
+        let failed = |outcome: &Outcome| {
+            let failure = outcome.failure.as_ref()?;
+            Some(format!("{}: {failure}", outcome.name))
+        };
+        self.outcomes.iter().filter_map(failed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(expect: Expect) -> Outcome {
+        let workload = super::super::workload::all().remove(0);
+        Outcome { expect, unit: Unit::PerSecond, ..Outcome::new(workload.as_ref()) }
+    }
+
+    fn moved(ring_bytes: u64) -> anyhow::Result<Totals> {
+        Ok(Totals { ring_bytes, tcp_bytes: 10 })
+    }
+
+    fn measured(value: f64) -> anyhow::Result<Measured> {
+        Ok(Measured { value, payload_bytes: 1000 })
+    }
+
+    #[test]
+    fn rings_that_carried_nothing_are_a_failure() {
+        for (ring_bytes, expect, fails) in
+            [(0, Expect::Rings, true), (900, Expect::Rings, false), (0, Expect::Either, false)]
+        {
+            let mut outcome = outcome(expect);
+            outcome.take(How::Plain, measured(10.0), moved(0)).unwrap();
+            outcome.take(How::Rings, measured(30.0), moved(ring_bytes)).unwrap();
+            outcome.finish();
+            assert_eq!(outcome.failure.is_some(), fails);
+            assert_eq!(outcome.gain.median, 3.0);
+        }
+    }
+
+    #[test]
+    fn a_run_that_fails_is_the_outcome() {
+        let mut outcome = outcome(Expect::Rings);
+        let failed = Err(anyhow::anyhow!("it crashed"));
+        assert!(outcome.take(How::Rings, failed, moved(0)).is_err());
+        assert!(outcome.failure.unwrap().contains("it crashed"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Where the two sides of a workload run, and how a program is started there.
+
+use std::ffi::OsStr;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use anyhow::Context;
+
+use super::netns::{self, Namespaces};
+use super::process::{self, Process};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Plain,
+    Rings,
+}
+
+impl How {
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Plain => "plain TCP",
+            Self::Rings => "yasmin run",
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub enum Side {
+    Server = 0,
+    Client = 1,
+}
+
+pub struct Stage {
+    namespaces: Option<Namespaces>,
+    folder: PathBuf,
+    socket: PathBuf,
+    /// This executable.
+    yasmin: PathBuf,
+    next_port: AtomicU16,
+}
+
+/// Below the ports that the kernel gives to clients.
+const FIRST_PORT: u16 = 20000;
+
+impl Stage {
+    pub fn set(folder: &Path, socket: &Path) -> anyhow::Result<Self> {
+        let namespaces = if rustix::process::geteuid().is_root() {
+            Some(Namespaces::make().context("the network namespaces cannot be made")?)
+        } else {
+            None
+        };
+        Ok(Self {
+            namespaces,
+            folder: folder.to_owned(),
+            socket: socket.to_owned(),
+            yasmin: std::env::current_exe()?,
+            next_port: AtomicU16::new(FIRST_PORT),
+        })
+    }
+
+    pub fn describe(&self) -> String {
+        match &self.namespaces {
+            Some(_) => "two network namespaces, joined by a veth pair".to_owned(),
+            None => "over loopback; as root: two network namespaces".to_owned(),
+        }
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> &'static str {
+        if self.namespaces.is_some() { netns::ADDRESSES[0] } else { "127.0.0.1" }
+    }
+
+    /// A port that nobody listens on.
+    pub fn port(&self) -> anyhow::Result<u16> {
+        if self.namespaces.is_some() {
+            return Ok(self.next_port.fetch_add(1, Ordering::Relaxed));
+        }
+        Ok(TcpListener::bind((self.address(), 0))?.local_addr()?.port())
+    }
+
+    /// For configuration and data of the workload's servers.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts `program` on `side`.
+    pub fn start<S: AsRef<OsStr>>(
+        &self,
+        side: Side,
+        how: How,
+        program: &str,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> anyhow::Result<Process> {
+        let path = process::find(program).with_context(|| format!("{program} is missing"))?;
+        let mut words: Vec<&OsStr> = Vec::new();
+        if let Some(namespaces) = &self.namespaces {
+            let enter = ["ip", "netns", "exec", namespaces.name(side as usize)];
+            words.extend(enter.map(OsStr::new));
+        }
+        if how == How::Rings {
+            words.push(self.yasmin.as_os_str());
+            words.extend(["run", "--no-broker", "--socket"].map(OsStr::new));
+            words.extend([self.socket.as_os_str(), OsStr::new("--")]);
+        }
+        words.push(path.as_os_str());
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).args(arguments).env_remove("LD_PRELOAD");
+        Process::start(command, &self.folder, program)
+    }
+}
