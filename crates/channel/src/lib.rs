@@ -1,4 +1,28 @@
-//! A channel's memory in user space.
+//! A channel's memory in user space: where the two directions lie in the mapped pages, and an
+//! end's own side page.
+//!
+//! Mapping and unmapping are the caller's, who alone knows when nobody uses the pages.
 #![no_std]
 
 pub mod side;
+
+use yasmin_ring::{Block, Pages};
+use yasmin_wire::layout;
+
+/// Bytes of a channel of `max_class`, as the broker makes its memfd.
+pub const fn bytes(max_class: u8) -> usize {
+    layout::channel_bytes(max_class)
+}
+
+/// Block and ring of direction `index` (0: connector to acceptor).
+///
+/// # Safety
+/// `base` is the mapping of a whole channel of `max_class`, and outlives what is returned.
+pub unsafe fn direction<'a>(base: *mut u8, index: usize, max_class: u8) -> (&'a Block, Pages) {
+    debug_assert!(index < 2 && max_class <= layout::MAX_CLASS);
+    // SAFETY: inside the mapping, aligned to its 256 bytes; a Block is atomics only.
+    let block = unsafe { &*base.add(layout::direction_offset(index)).cast::<Block>() };
+    // SAFETY: the ring of the largest class is inside the mapping.
+    let ring = unsafe { Pages::new(base.add(layout::ring_offset(index, max_class))) };
+    (block, ring)
+}

@@ -32,6 +32,8 @@ pub struct Tx {
     /// Holder's process and thread, or 0.
     pub lock: AtomicU64,
     pub state: SenderState,
+    /// Threads that send by TCP without the lock: nobody opens the direction meanwhile.
+    pub kernel_senders: AtomicU32,
     /// Counters, for `yasmin status`. TCP bytes are those written since the channel came.
     pub ring_bytes: Private,
     pub tcp_bytes: Private,
@@ -49,6 +51,8 @@ pub struct Rx {
     pub sleepers: AtomicU32,
     /// Process that reads; another that reads takes it over once, then it stays parked.
     pub owner_pid: AtomicU32,
+    /// How often it was taken over.
+    pub owner_moves: AtomicU32,
     /// Not 0: O_NONBLOCK is set on the description.
     pub nonblocking: AtomicU32,
     pub ring_bytes: Private,

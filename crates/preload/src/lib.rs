@@ -1,3 +1,62 @@
+//! libyasmin.so: a program's TCP connections, given a channel while they last.
+//!
+//! The program's descriptor stays the kernel's TCP socket. Every interposed call looks its
+//! descriptor up in one table: what is not there goes straight to libc; what is a candidate is
+//! counted and goes to libc; what has a channel goes by the rules of spec/wire.md section 5.
+//!
+//! No runtime of its own, no thread, no allocation on the hot path, nothing from libc but
+//! `dlsym`, `memcpy` and its kin, and errno's address. It speaks to the kernel directly, and
+//! calls libc's own entry only where the program's call sleeps (so that cancellation, EINTR
+//! and SA_RESTART are libc's).
+//!
+//! Lock order: a set's lock, then a connection's receive lock, then its send lock.
 #![no_std]
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("libyasmin is written for x86-64 Linux so far");
+
+mod broker;
+mod clock;
+mod config;
+mod conn;
+mod exports;
+mod iov;
+mod lock;
+mod options;
+mod poll;
+mod process;
+mod promote;
+mod real;
+mod recv;
+mod select;
+mod send;
+mod set;
+mod slab;
+mod spin;
+mod sys;
+mod table;
+mod tcp;
+mod trampoline;
+
 #[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    sys::abort()
+}
+
+/// Named by the precompiled core; never called, since nothing unwinds.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
+/// Runs when the library is loaded, before the program's own constructors.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INIT: extern "C" fn() = init;
+
+extern "C" fn init() {
+    real::resolve();
+    trampoline::resolve();
+    config::read();
+    clock::calibrate();
+    process::start();
+    table::map();
+}

@@ -84,7 +84,14 @@ impl<M: Memory> Sender<'_, M> {
                 State::Open => opened && u32::from(word.class) == self.state.class.load(Relaxed),
                 State::Parked | State::Offered => true,
             };
-        if follows { Ok(word) } else { self.broken() }
+        if !follows {
+            return self.broken();
+        }
+        if word.state != State::Open {
+            // Seen parked or offered once, it does not count as opened any more.
+            clear(&self.state.open);
+        }
+        Ok(word)
     }
 
     /// Asks where up to `wanted_bytes` go.
@@ -95,12 +102,10 @@ impl<M: Memory> Sender<'_, M> {
         let word = self.load()?;
         match word.state {
             State::Parked => {
-                clear(&self.state.open);
                 clear(&self.state.retried);
                 Ok(Room::Tcp)
             }
             State::Offered => {
-                clear(&self.state.open);
                 // After a publication that failed the bytes go by TCP: otherwise a peer that
                 // flips the word could keep a caller filling for ever.
                 let retried = is_set(&self.state.retried);
@@ -233,7 +238,6 @@ impl<M: Memory> Sender<'_, M> {
                 return self.broken();
             }
         }
-        clear(&self.state.open);
         Ok(word.state == State::Open)
     }
 

@@ -1,0 +1,349 @@
+//! The broker, as this process talks to it: one SEQPACKET socket, never waited for.
+//!
+//! Messages are sent without waiting and read when the mailbox says that there are some. A
+//! broker that is gone is looked for again at growing intervals; meanwhile everything is TCP.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use yasmin_control::{FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, ToBroker};
+use yasmin_control::{CONTROL_VERSION, message::COMM_BYTES};
+
+use crate::conn::Handout;
+use crate::lock::Lock;
+use crate::sys::{self, EAGAIN, IoVec, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, call};
+use crate::{clock, config, promote, table};
+
+static FD: AtomicI32 = AtomicI32::new(-1);
+static MAILBOX: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+static MAIL_SEEN: AtomicU64 = AtomicU64::new(0);
+/// Raised with each connection to a broker: offers of an earlier one are void.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+static RETRY_AT_NS: AtomicU64 = AtomicU64::new(0);
+static RETRY_MS: AtomicU64 = AtomicU64::new(0);
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+static LOCK: Lock = Lock::new();
+
+const RETRY_MAX_MS: u64 = 5000;
+
+/// An offer's identifier: the epoch, a sequence number, the descriptor.
+pub fn offer_id(fd: c_int) -> u64 {
+    let epoch = u64::from(EPOCH.load(Ordering::Relaxed) & 0xffff);
+    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed) & 0xfff_ffff;
+    epoch << 48 | sequence << 20 | fd as u64
+}
+
+/// Whether the broker that got this offer is still the one that is listened to.
+pub fn is_current(id: u64) -> bool {
+    FD.load(Ordering::Relaxed) >= 0 && id >> 48 == u64::from(EPOCH.load(Ordering::Relaxed) & 0xffff)
+}
+
+fn descriptor_of(id: u64) -> c_int {
+    (id & 0xf_ffff) as c_int
+}
+
+/// Whether there may be messages. One load.
+#[inline]
+pub fn has_news() -> bool {
+    let mailbox = MAILBOX.load(Ordering::Acquire);
+    if mailbox.is_null() {
+        // Before WELCOME there is no mailbox: ask the socket itself.
+        return FD.load(Ordering::Relaxed) >= 0;
+    }
+    // SAFETY: a page that stays mapped.
+    unsafe { (*mailbox).load(Ordering::Acquire) != MAIL_SEEN.load(Ordering::Relaxed) }
+}
+
+/// Offers the connection, with its socket as proof. False: no broker now.
+pub fn offer(fd: c_int, id: u64, is_acceptor: bool) -> bool {
+    let role = if is_acceptor { Role::Acceptor } else { Role::Connector };
+    send(ToBroker::Offer { id, role }, Some(fd))
+}
+
+pub fn release(id: u64) {
+    if is_current(id) {
+        send(ToBroker::Release { id }, None);
+    }
+}
+
+pub fn grow(id: u64, class: u8) {
+    if is_current(id) {
+        send(ToBroker::Grow { id, class }, None);
+    }
+}
+
+/// A broker to talk to, found if need be. Never waits.
+pub fn is_there() -> bool {
+    if FD.load(Ordering::Relaxed) >= 0 {
+        return true;
+    }
+    if clock::now_ns() < RETRY_AT_NS.load(Ordering::Relaxed) {
+        return false;
+    }
+    let Some(_guard) = LOCK.acquire() else { return false };
+    if FD.load(Ordering::Relaxed) >= 0 {
+        return true;
+    }
+    if let Some(fd) = connect() {
+        RETRY_MS.store(0, Ordering::Relaxed);
+        EPOCH.fetch_add(1, Ordering::Relaxed);
+        MAILBOX.store(core::ptr::null_mut(), Ordering::Release);
+        table::set_broker(fd);
+        FD.store(fd, Ordering::Release);
+        return true;
+    }
+    let wait = (RETRY_MS.load(Ordering::Relaxed) * 2).clamp(100, RETRY_MAX_MS);
+    RETRY_MS.store(wait, Ordering::Relaxed);
+    RETRY_AT_NS.store(clock::now_ns() + wait * 1_000_000, Ordering::Relaxed);
+    false
+}
+
+fn connect() -> Option<c_int> {
+    const AF_UNIX: c_int = 1;
+    const SEQPACKET_NONBLOCK_CLOEXEC: c_int = 5 | 0o4000 | 0o2000000;
+    // SAFETY: no memory involved.
+    let low = unsafe { call!(socket, AF_UNIX, SEQPACKET_NONBLOCK_CLOEXEC, 0) };
+    let low = c_int::try_from(low).ok().filter(|fd| *fd >= 0)?;
+    let fd = move_up(low);
+    if !connect_to_path(fd) || !is_trusted(fd) || !greet(fd) {
+        sys::close(fd);
+        return None;
+    }
+    Some(fd)
+}
+
+/// Programs expect the lowest free number for what they open: keep out of their way.
+fn move_up(low: c_int) -> c_int {
+    let mut limits = [0u64; 2];
+    // SAFETY: RLIMIT_NOFILE into two words of ours.
+    unsafe { call!(prlimit64, 0, 7, 0, limits.as_mut_ptr()) };
+    let top = (limits[0] as usize).min(table::CAPACITY);
+    let from = if top > 128 { top - 64 } else { top / 2 };
+    // SAFETY: no memory involved.
+    let high = unsafe { call!(fcntl, low, sys::F_DUPFD_CLOEXEC, from) };
+    if high < 0 {
+        return low;
+    }
+    sys::close(low);
+    high as c_int
+}
+
+fn connect_to_path(fd: c_int) -> bool {
+    let mut address = [0u8; 110];
+    address[0] = 1;
+    let mut len = 2;
+    let mut push = |byte: u8| {
+        if len < 109 {
+            address[len] = byte;
+        }
+        len += 1;
+    };
+    if let Some(mut at) = config::socket_path() {
+        // SAFETY: a NUL-terminated string of the environment.
+        unsafe {
+            while *at != 0 {
+                push(*at);
+                at = at.add(1);
+            }
+        }
+    } else {
+        SYSTEM_DIR.bytes().chain(*b"/").chain(SOCKET_NAME.bytes()).for_each(&mut push);
+    }
+    if len >= 109 {
+        return false;
+    }
+    // SAFETY: a sockaddr_un of `len` + 1 bytes, NUL-terminated.
+    unsafe { call!(connect, fd, address.as_ptr(), len + 1) == 0 }
+}
+
+/// Only root's broker, or this user's own, is told anything.
+fn is_trusted(fd: c_int) -> bool {
+    let mut cred = [0u32; 3];
+    let mut len = 12u32;
+    // SAFETY: struct ucred is three 32-bit words.
+    let ret = unsafe {
+        call!(getsockopt, fd, sys::SOL_SOCKET, sys::SO_PEERCRED, cred.as_mut_ptr(), &raw mut len)
+    };
+    // SAFETY: no memory involved.
+    let own = unsafe { call!(geteuid) } as u32;
+    ret == 0 && (cred[1] == 0 || cred[1] == own)
+}
+
+fn greet(fd: c_int) -> bool {
+    const PR_GET_NAME: usize = 16;
+    let mut comm = [0u8; COMM_BYTES];
+    // SAFETY: the kernel writes 16 bytes.
+    unsafe { call!(prctl, PR_GET_NAME, comm.as_mut_ptr()) };
+    send_on(fd, ToBroker::Hello { version: CONTROL_VERSION, comm }, None)
+}
+
+fn send(message: ToBroker, passed: Option<c_int>) -> bool {
+    let fd = FD.load(Ordering::Relaxed);
+    fd >= 0 && send_on(fd, message, passed)
+}
+
+fn send_on(fd: c_int, message: ToBroker, passed: Option<c_int>) -> bool {
+    let mut raw = message.encode();
+    let mut piece = IoVec { base: raw.as_mut_ptr(), len: raw.len() };
+    // One cmsghdr with one descriptor: length 20, SOL_SOCKET, SCM_RIGHTS.
+    let mut control = [20u64, 1 << 32 | 1, passed.unwrap_or(-1) as u32 as u64];
+    let message = MsgHdr {
+        name: core::ptr::null_mut(),
+        namelen: 0,
+        iov: &raw mut piece,
+        iovlen: 1,
+        control: if passed.is_some() { control.as_mut_ptr().cast() } else { core::ptr::null_mut() },
+        controllen: if passed.is_some() { 24 } else { 0 },
+        flags: 0,
+    };
+    // SAFETY: message and what it names are ours.
+    let ret = unsafe { call!(sendmsg, fd, &raw const message, MSG_DONTWAIT | MSG_NOSIGNAL) };
+    if ret < 0 && ret != -(EAGAIN as isize) {
+        lose(fd);
+    }
+    ret == MESSAGE_BYTES as isize
+}
+
+/// The broker is gone: offers that were out are void.
+fn lose(fd: c_int) {
+    if FD.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        table::clear(fd);
+        sys::close(fd);
+        RETRY_AT_NS.store(0, Ordering::Relaxed);
+        RETRY_MS.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The program puts something else under the socket's number.
+pub fn abandon(fd: c_int) {
+    if FD.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        table::clear(fd);
+    }
+}
+
+/// In a forked child: the socket is the parent's.
+pub fn forget_in_child() {
+    LOCK.reset();
+    let fd = FD.swap(-1, Ordering::AcqRel);
+    if fd >= 0 {
+        table::clear(fd);
+        sys::close(fd);
+    }
+    MAILBOX.store(core::ptr::null_mut(), Ordering::Release);
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+    RETRY_AT_NS.store(0, Ordering::Relaxed);
+    RETRY_MS.store(0, Ordering::Relaxed);
+    promote::forget_waiting();
+}
+
+/// Descriptors that came with a message; closed unless taken.
+struct Passed {
+    fds: [c_int; 4],
+    count: usize,
+}
+
+impl Passed {
+    fn take(&mut self, index: usize) -> Option<c_int> {
+        let fd = core::mem::replace(self.fds.get_mut(index).filter(|_| index < self.count)?, -1);
+        Some(fd)
+    }
+}
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        for fd in &self.fds[..self.count] {
+            if *fd >= 0 {
+                sys::close(*fd);
+            }
+        }
+    }
+}
+
+/// Reads what the broker sent. Bounded, never waits.
+pub fn read_messages() {
+    let Some(_guard) = LOCK.acquire() else { return };
+    for _ in 0..64 {
+        let fd = FD.load(Ordering::Relaxed);
+        if fd < 0 {
+            return;
+        }
+        let mailbox = MAILBOX.load(Ordering::Acquire);
+        if !mailbox.is_null() {
+            // Before the read: what comes during it is news again.
+            // SAFETY: a page that stays mapped.
+            MAIL_SEEN.store(unsafe { (*mailbox).load(Ordering::Acquire) }, Ordering::Relaxed);
+        }
+        let mut raw = [0u8; MESSAGE_BYTES];
+        let (ret, passed) = receive(fd, &mut raw);
+        if ret == -(EAGAIN as isize) {
+            return;
+        }
+        if ret <= 0 {
+            lose(fd);
+            return;
+        }
+        match FromBroker::decode(&raw[..ret as usize]) {
+            Ok(message) => take(fd, message, passed),
+            Err(_) => lose(fd),
+        }
+    }
+    // More than that are left for the next call.
+    MAIL_SEEN.store(u64::MAX, Ordering::Relaxed);
+}
+
+fn receive(fd: c_int, raw: &mut [u8; MESSAGE_BYTES]) -> (isize, Passed) {
+    let mut piece = IoVec { base: raw.as_mut_ptr(), len: raw.len() };
+    let mut control = [0u64; 4];
+    let mut message = MsgHdr {
+        name: core::ptr::null_mut(),
+        namelen: 0,
+        iov: &raw mut piece,
+        iovlen: 1,
+        control: control.as_mut_ptr().cast(),
+        controllen: 32,
+        flags: 0,
+    };
+    // SAFETY: message and what it names are ours.
+    let ret = unsafe { call!(recvmsg, fd, &raw mut message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) };
+    let mut passed = Passed { fds: [-1; 4], count: 0 };
+    if ret > 0 && message.controllen >= 16 && control[1] == (1 << 32 | 1) {
+        let bytes = (control[0] as usize).saturating_sub(16).min(16);
+        passed.count = bytes / 4;
+        for i in 0..passed.count {
+            passed.fds[i] = (control[2 + i / 2] >> (32 * (i % 2))) as u32 as c_int;
+        }
+    }
+    (ret, passed)
+}
+
+fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
+    match message {
+        FromBroker::Welcome { .. } => {
+            if let Some(page) = passed.fds.first().and_then(|at| sys::map_file(*at, 4096)) {
+                MAIL_SEEN.store(u64::MAX, Ordering::Relaxed);
+                MAILBOX.store(page.cast(), Ordering::Release);
+            }
+        }
+        FromBroker::Refused { .. } => {
+            lose(fd);
+            RETRY_AT_NS.store(u64::MAX, Ordering::Relaxed);
+        }
+        FromBroker::Channel { id, cookie, role, max_class, .. } => {
+            let (Some(channel_fd), Some(side_fd)) = (passed.take(0), passed.take(1)) else {
+                return;
+            };
+            let is_acceptor = role == Role::Acceptor;
+            let handout = Handout { id, is_acceptor, max_class, channel_fd, side_fd };
+            promote::handed_out(descriptor_of(id), handout, cookie);
+        }
+        FromBroker::Decline { id, .. } => promote::declined(descriptor_of(id), id),
+        FromBroker::Status { .. } => {}
+    }
+}
+
+/// Waits up to `timeout_ms` for a message. Only for tests that want the channel at once.
+pub fn wait(timeout_ms: u64) {
+    let mut one = sys::PollFd { fd: FD.load(Ordering::Relaxed), events: sys::POLLIN, revents: 0 };
+    // SAFETY: one pollfd of ours.
+    unsafe { call!(poll, &raw mut one, 1, timeout_ms) };
+}

@@ -1,0 +1,42 @@
+//! Time for spinning and for bounded intervals: the processor's own counter.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys::{TimeSpec, call};
+
+/// Counter ticks in a microsecond; a low guess until it is measured.
+static PER_US: AtomicU64 = AtomicU64::new(1000);
+
+pub fn ticks() -> u64 {
+    // SAFETY: rdtsc reads a register.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+pub fn us(count: u64) -> u64 {
+    count * PER_US.load(Ordering::Relaxed)
+}
+
+fn monotonic_ns() -> u64 {
+    let mut now = TimeSpec::default();
+    // SAFETY: the kernel fills `now`.
+    unsafe { call!(clock_gettime, 1, &raw mut now) };
+    now.sec as u64 * 1_000_000_000 + now.nsec as u64
+}
+
+/// Monotonic nanoseconds, for timeouts of waits that are cut in two.
+pub fn now_ns() -> u64 {
+    monotonic_ns()
+}
+
+/// Measures the counter over 20 us.
+pub fn calibrate() {
+    let (t0, n0) = (ticks(), monotonic_ns());
+    let mut n1 = n0;
+    while n1 < n0 + 20_000 {
+        n1 = monotonic_ns();
+    }
+    let per_us = (ticks() - t0) * 1000 / (n1 - n0);
+    if per_us > 0 {
+        PER_US.store(per_us, Ordering::Relaxed);
+    }
+}

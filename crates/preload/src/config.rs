@@ -1,0 +1,107 @@
+//! What the environment says; read once, when the library is loaded.
+
+use core::ffi::c_char;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use crate::real;
+
+pub static SPIN_US: AtomicU32 = AtomicU32::new(50);
+pub static PROMOTE_MESSAGES: AtomicU32 = AtomicU32::new(16);
+pub static PROMOTE_BYTES: AtomicU32 = AtomicU32::new(64 * 1024);
+/// Milliseconds that the offering call waits for its channel. For tests.
+pub static PROMOTE_WAIT_MS: AtomicU32 = AtomicU32::new(0);
+/// Of 1,000 protocol steps, how many take the unlikely turn. For tests.
+pub static CHAOS: AtomicU32 = AtomicU32::new(0);
+static CHAOS_STATE: AtomicU32 = AtomicU32::new(0x9e37_79b9);
+static SOCKET: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+fn environ() -> *const *const c_char {
+    let at = real::next(b"environ\0").cast::<*const *const c_char>();
+    if at.is_null() {
+        return core::ptr::null();
+    }
+    // SAFETY: libc's variable of this name.
+    unsafe { *at }
+}
+
+/// The value of variable `name`, a string that lives as long as the process.
+fn lookup(name: &[u8]) -> Option<*const u8> {
+    let mut at = environ();
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: environ is a null-terminated array of NUL-terminated strings.
+    unsafe {
+        while !(*at).is_null() {
+            let entry = (*at).cast::<u8>();
+            let mut i = 0;
+            while i < name.len() && *entry.add(i) == name[i] {
+                i += 1;
+            }
+            if i == name.len() && *entry.add(i) == b'=' {
+                return Some(entry.add(i + 1));
+            }
+            at = at.add(1);
+        }
+    }
+    None
+}
+
+fn number(name: &[u8], into: &AtomicU32) {
+    let Some(mut at) = lookup(name) else { return };
+    let mut value = 0u32;
+    // SAFETY: a NUL-terminated string.
+    unsafe {
+        if *at == 0 {
+            return;
+        }
+        while *at != 0 {
+            if !(*at).is_ascii_digit() {
+                return;
+            }
+            value = value.saturating_mul(10).saturating_add(u32::from(*at - b'0'));
+            at = at.add(1);
+        }
+    }
+    into.store(value, Ordering::Relaxed);
+}
+
+pub fn read() {
+    number(b"YASMIN_SPIN_US", &SPIN_US);
+    number(b"YASMIN_PROMOTE_MESSAGES", &PROMOTE_MESSAGES);
+    number(b"YASMIN_PROMOTE_BYTES", &PROMOTE_BYTES);
+    number(b"YASMIN_PROMOTE_WAIT_MS", &PROMOTE_WAIT_MS);
+    number(b"YASMIN_CHAOS", &CHAOS);
+    number(b"YASMIN_CHAOS_SEED", &CHAOS_STATE);
+    if let Some(path) = lookup(b"YASMIN_SOCKET") {
+        SOCKET.store(path.cast_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Path of the broker's socket, NUL-terminated; `None` means the system's.
+pub fn socket_path() -> Option<*const u8> {
+    let path = SOCKET.load(Ordering::Relaxed);
+    (!path.is_null()).then_some(path.cast_const())
+}
+
+/// Whether this protocol step is to take its unlikely turn; sometimes also delays.
+pub fn chaos() -> bool {
+    let per_mille = CHAOS.load(Ordering::Relaxed);
+    if per_mille == 0 {
+        return false;
+    }
+    let mut x = CHAOS_STATE.load(Ordering::Relaxed) | 1;
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    CHAOS_STATE.store(x, Ordering::Relaxed);
+    if x % 1000 >= per_mille {
+        return false;
+    }
+    if x & 0x1000 != 0 {
+        for _ in 0..(x >> 16) & 0x3fff {
+            core::hint::spin_loop();
+        }
+    }
+    true
+}

@@ -1,0 +1,352 @@
+//! A connection with a channel, as this process holds it.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use yasmin_channel::side::Side;
+use yasmin_channel::{self as channel};
+use yasmin_ring::{Pages, Receiver, Sender};
+
+use crate::lock::{Guard, Lock};
+use crate::slab::{Pooled, Slab};
+use crate::spin::Backoff;
+use crate::{broker, clock, process, set, sys, table, tcp};
+
+/// In a slab: a stale reference finds a Conn, and `lock_rx`/`lock_tx` tell whether it still is
+/// the one of that descriptor.
+#[repr(C, align(64))]
+pub struct Conn {
+    rx_lock: Lock,
+    pub rx_spin: Backoff,
+    /// Offers that the sender did not take up.
+    pub offers: Backoff,
+    /// Ticks at which the kernel was last asked about this connection.
+    pub rx_looked_at: AtomicU64,
+    base: AtomicPtr<u8>,
+    side: AtomicPtr<Side>,
+    /// The set whose hot list holds it, and its place there plus 1 (0: not in it).
+    pub hot: AtomicU32,
+    /// Looks at the set since something came.
+    pub idle: AtomicU32,
+    /// Ring tail that an edge-triggered set was last told of.
+    pub edge_told: AtomicU64,
+    tx_lock: Lock,
+    pub tx_looked_at: AtomicU64,
+    pub tx_full: AtomicU32,
+    pub tx_spin: Backoff,
+    max_class: AtomicU32,
+    is_acceptor: AtomicU32,
+    /// One of the descriptors, for asking the kernel.
+    fd: AtomicI32,
+    /// How many descriptors of this process name it.
+    fds: AtomicU32,
+    /// Not 0: forked since it got its channel; locks are taken twice.
+    shared: AtomicU32,
+    /// The process that the broker gave it to.
+    attacher_pid: AtomicU32,
+    /// The broker's name for it.
+    pub id: AtomicU64,
+    /// The program's own settings of what this library sets otherwise.
+    pub nodelay: AtomicU32,
+    pub cork: AtomicU32,
+    pub kernel_corked: AtomicU32,
+    /// The last bytes sent by TCP asked for more to follow (MSG_MORE).
+    pub more_follows: AtomicU32,
+    pub grow_asked: AtomicU32,
+    /// Threads that watch the channel without a lock.
+    pins: AtomicU32,
+    next_free: AtomicPtr<Conn>,
+}
+
+/// See `Conn::pin`.
+pub struct Pin<'a>(&'a Conn);
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.0.pins.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+// SAFETY: atomics and locks only; all zero is a Conn without memory, which no table entry names.
+unsafe impl Pooled for Conn {
+    fn next_free(&self) -> &AtomicPtr<Self> {
+        &self.next_free
+    }
+}
+
+pub static POOL: Slab<Conn> = Slab::new();
+
+/// Why a half could not be locked.
+pub enum Unlocked {
+    /// A signal handler interrupted the holder, in this thread.
+    Reentered,
+    /// The descriptor was closed or replaced meanwhile.
+    Gone,
+}
+
+/// What the broker handed out.
+pub struct Handout {
+    pub id: u64,
+    pub is_acceptor: bool,
+    pub max_class: u8,
+    pub channel_fd: c_int,
+    pub side_fd: c_int,
+}
+
+impl Conn {
+    /// Maps a channel for `fd`. The two memfds stay the caller's.
+    pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
+        let base = sys::map_file(handout.channel_fd, channel::bytes(handout.max_class))?;
+        let Some(side) = sys::map_file(handout.side_fd, channel::side::SIDE_BYTES) else {
+            // SAFETY: mapped just now, and nobody knows of it.
+            unsafe { sys::unmap(base, channel::bytes(handout.max_class)) };
+            return None;
+        };
+        let conn = POOL.take()?;
+        conn.base.store(base, Ordering::Relaxed);
+        conn.side.store(side.cast(), Ordering::Relaxed);
+        conn.max_class.store(u32::from(handout.max_class), Ordering::Relaxed);
+        conn.is_acceptor.store(u32::from(handout.is_acceptor), Ordering::Relaxed);
+        conn.fd.store(fd, Ordering::Relaxed);
+        conn.fds.store(1, Ordering::Relaxed);
+        conn.id.store(handout.id, Ordering::Relaxed);
+        conn.attacher_pid.store(process::pid(), Ordering::Relaxed);
+        for flag in [
+            &conn.shared,
+            &conn.hot,
+            &conn.idle,
+            &conn.tx_full,
+            &conn.cork,
+            &conn.kernel_corked,
+            &conn.more_follows,
+            &conn.grow_asked,
+        ] {
+            flag.store(0, Ordering::Relaxed);
+        }
+        conn.edge_told.store(0, Ordering::Relaxed);
+        conn.rx_spin.reset();
+        conn.tx_spin.reset();
+        conn.offers.reset();
+        Some(conn)
+    }
+
+    pub fn fd(&self) -> c_int {
+        self.fd.load(Ordering::Relaxed)
+    }
+
+    pub fn is_connector(&self) -> bool {
+        self.is_acceptor.load(Ordering::Relaxed) == 0
+    }
+
+    pub fn max_class(&self) -> u8 {
+        self.max_class.load(Ordering::Relaxed) as u8
+    }
+
+    /// Only under a lock, or where a stale value does no harm.
+    pub fn side(&self) -> &Side {
+        // SAFETY: mapped from attach until `release`, which takes both locks first.
+        unsafe { &*self.side.load(Ordering::Relaxed) }
+    }
+
+    /// Under the send lock.
+    pub fn sender(&self) -> Sender<'_, Pages> {
+        let index = self.is_acceptor.load(Ordering::Relaxed) as usize;
+        // SAFETY: the channel is mapped while the lock is held; the geometry is the broker's.
+        let (block, memory) = unsafe {
+            channel::direction(self.base.load(Ordering::Relaxed), index, self.max_class())
+        };
+        Sender { block, state: &self.side().tx.state, memory, max_class: self.max_class() }
+    }
+
+    /// Under the receive lock.
+    pub fn receiver(&self) -> Receiver<'_, Pages> {
+        let index = 1 - self.is_acceptor.load(Ordering::Relaxed) as usize;
+        // SAFETY: as above.
+        let (block, memory) = unsafe {
+            channel::direction(self.base.load(Ordering::Relaxed), index, self.max_class())
+        };
+        Receiver { block, state: &self.side().rx.state, memory, max_class: self.max_class() }
+    }
+
+    pub fn lock_rx(&self, fd: c_int) -> Result<Guard<'_>, Unlocked> {
+        let guard = self.rx_lock.acquire().ok_or(Unlocked::Reentered)?;
+        self.locked(fd, guard, |side| &side.rx.lock)
+    }
+
+    pub fn lock_tx(&self, fd: c_int) -> Result<Guard<'_>, Unlocked> {
+        let guard = self.tx_lock.acquire().ok_or(Unlocked::Reentered)?;
+        self.locked(fd, guard, |side| &side.tx.lock)
+    }
+
+    fn locked<'a>(
+        &'a self,
+        fd: c_int,
+        guard: Guard<'a>,
+        lock: fn(&'a Side) -> &'a AtomicU64,
+    ) -> Result<Guard<'a>, Unlocked> {
+        if !table::is_conn(table::raw(fd), self) {
+            return Err(Unlocked::Gone);
+        }
+        if self.shared.load(Ordering::Relaxed) == 0 {
+            return Ok(guard);
+        }
+        Ok(guard.and_shared(lock(self.side())))
+    }
+
+    pub fn is_nonblocking(&self) -> bool {
+        self.side().rx.nonblocking.load(Ordering::Relaxed) != 0
+    }
+
+    pub fn set_nonblocking(&self, on: bool) {
+        self.side().rx.nonblocking.store(u32::from(on), Ordering::Relaxed);
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed) != 0
+    }
+
+    /// Before a fork: from now on both processes take the locks that they share.
+    pub fn share(&self) {
+        self.shared.store(1, Ordering::SeqCst);
+    }
+
+    /// In a forked child.
+    pub fn reset_locks(&self) {
+        self.rx_lock.reset();
+        self.tx_lock.reset();
+        self.hot.store(0, Ordering::Relaxed);
+    }
+
+    /// Sender's stream position from the kernel, under the send lock.
+    pub fn sent_position(&self) -> Option<u64> {
+        tcp::sent_position(self.fd(), self.is_connector())
+    }
+
+    /// Whether more than one descriptor of this process names it.
+    pub fn has_many_names(&self) -> bool {
+        self.fds.load(Ordering::Relaxed) > 1
+    }
+
+    /// A descriptor more names it.
+    pub fn name(&'static self, fd: c_int) {
+        self.fds.fetch_add(1, Ordering::Relaxed);
+        table::set_conn(fd, self);
+    }
+
+    /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
+    /// the last one the channel is unmapped.
+    pub fn unname(&'static self, fd: c_int) {
+        if self.fds.load(Ordering::Relaxed) > 1 {
+            self.fds.fetch_sub(1, Ordering::Relaxed);
+            table::clear(fd);
+            if self.fd() == fd {
+                let other = (0..table::end()).find(|&at| table::is_conn(table::raw(at), self));
+                self.fd.store(other.unwrap_or(-1), Ordering::Relaxed);
+            }
+            return;
+        }
+        self.release(fd);
+    }
+
+    /// Gives back one that never came into the table.
+    pub fn discard(&'static self) {
+        self.unmap();
+        POOL.give(self);
+    }
+
+    fn unmap(&self) {
+        let (base, side) = (self.base.load(Ordering::Relaxed), self.side.load(Ordering::Relaxed));
+        // SAFETY: the table does not name it, so whoever locks it from now on finds it gone
+        // before it touches the memory, and nobody holds a pin.
+        unsafe {
+            sys::unmap(base, channel::bytes(self.max_class()));
+            sys::unmap(side.cast(), channel::side::SIDE_BYTES);
+        }
+    }
+
+    fn release(&'static self, fd: c_int) {
+        set::leave(self);
+        let (Ok(rx), Ok(tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else {
+            // A handler closes what its thread is using: the memory stays until exit.
+            table::clear(fd);
+            return;
+        };
+        // As TCP does with unread data: the close becomes a reset.
+        let receiver = self.receiver();
+        let unread = receiver.unread_bytes() > 0
+            || receiver.look(|| tcp::read_position(fd)).is_ok() && receiver.unread_bytes() > 0;
+        if unread && !self.is_shared() {
+            sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &[1, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        if receiver.is_broken() {
+            tcp::reset(fd);
+        }
+        table::clear(fd);
+        let owns = self.attacher_pid.load(Ordering::Relaxed) == process::pid();
+        // The locks that forks share lie in the side page: let go of them first.
+        drop(tx);
+        drop(rx);
+        // Those that watch the word without a lock see the table change, and go.
+        while self.pins.load(Ordering::SeqCst) != 0 {
+            sys::sched_yield();
+        }
+        self.unmap();
+        if owns {
+            broker::release(self.id.load(Ordering::Relaxed));
+        }
+        POOL.give(self);
+    }
+
+    /// Parks both directions for good; what is in the rings stays readable.
+    pub fn park_for_good(&self, fd: c_int) {
+        self.park_rx_for_good(fd);
+        self.park_tx_for_good(fd);
+    }
+
+    pub fn park_rx_for_good(&self, fd: c_int) {
+        if let Ok(_rx) = self.lock_rx(fd) {
+            let receiver = self.receiver();
+            receiver.never_offer();
+            self.park_rx(&receiver);
+        }
+    }
+
+    pub fn park_tx_for_good(&self, fd: c_int) {
+        if let Ok(_tx) = self.lock_tx(fd) {
+            // A broken direction shows itself at the next call.
+            let _ = self.sender().park_for_good();
+        }
+    }
+
+    /// Parks the receiving direction, with or without unread bytes. Under the receive lock.
+    /// Bounded: each turn but the last, the sender published.
+    pub fn park_rx(&self, receiver: &Receiver<'_, Pages>) -> bool {
+        for _ in 0..1000 {
+            if receiver.look(|| tcp::read_position(self.fd())).is_err() {
+                return false;
+            }
+            if receiver.park() == yasmin_ring::Park::Parked {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Keeps the channel mapped while it is watched without a lock. `None`: it is gone.
+    pub fn pin(&self, fd: c_int) -> Option<Pin<'_>> {
+        self.pins.fetch_add(1, Ordering::SeqCst);
+        let pin = Pin(self);
+        table::is_conn(table::raw(fd), self).then_some(pin)
+    }
+
+    /// Whether the kernel should be asked again; at bounded intervals, so that a dead peer
+    /// shows as soon as on plain TCP.
+    pub fn due(&self, looked_at: &AtomicU64, us: u64) -> bool {
+        let now = clock::ticks();
+        let due = now.wrapping_sub(looked_at.load(Ordering::Relaxed)) > clock::us(us);
+        if due {
+            looked_at.store(now, Ordering::Relaxed);
+        }
+        due
+    }
+}

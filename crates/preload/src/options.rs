@@ -1,0 +1,359 @@
+//! Socket options, flags, ioctl, shutdown, dup and close of what is in the table.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+
+use yasmin_ring::Room;
+
+use crate::conn::Conn;
+use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
+use crate::table::{self, Entry};
+use crate::{broker, process, real, set, tcp};
+
+/// Options after which bytes must come from, or go to, the kernel alone: timestamps, a
+/// low-water mark, a peek offset, TCP_REPAIR, TCP_INQ, kernel TLS.
+fn needs_plain_tcp(level: c_int, name: c_int, value: u32) -> bool {
+    match level {
+        SOL_SOCKET => {
+            name == sys::SO_RCVLOWAT && value > 1
+                || matches!(name, 29 | 35 | 37 | 42 | 63 | 64 | 65) && value != 0
+        }
+        SOL_TCP => matches!(name, 19 | 31 | 36),
+        _ => false,
+    }
+}
+
+/// # Safety
+/// `value` as the program passed it.
+pub unsafe fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: u32,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    let kernel = || unsafe { real::setsockopt(fd, level, name, value, len) };
+    let entry = table::get(fd);
+    if !matches!(entry, Entry::Conn(_) | Entry::Candidate(_)) {
+        return kernel();
+    }
+    let number = if len >= 4 && !value.is_null() {
+        // SAFETY: the program vouches for `len` bytes.
+        unsafe { value.cast::<u32>().read_unaligned() }
+    } else {
+        0
+    };
+    match entry {
+        Entry::Candidate(candidate) => {
+            if needs_plain_tcp(level, name, number) {
+                process::drop_slot(candidate.slot());
+                table::clear(fd);
+            }
+            kernel()
+        }
+        Entry::Conn(conn) if level == SOL_TCP && len >= 4 && !value.is_null() => match name {
+            TCP_NODELAY => {
+                conn.nodelay.store(u32::from(number != 0), Ordering::Relaxed);
+                0
+            }
+            TCP_CORK => {
+                cork(conn, fd, number != 0);
+                0
+            }
+            _ => {
+                if needs_plain_tcp(level, name, number) {
+                    conn.park_for_good(fd);
+                }
+                kernel()
+            }
+        },
+        Entry::Conn(conn) => {
+            if needs_plain_tcp(level, name, number) {
+                conn.park_for_good(fd);
+            }
+            kernel()
+        }
+        _ => kernel(),
+    }
+}
+
+/// The kernel hears of a cork only when something goes by TCP under it.
+fn cork(conn: &'static Conn, fd: c_int, on: bool) {
+    conn.cork.store(u32::from(on), Ordering::Relaxed);
+    let Ok(_tx) = conn.lock_tx(fd) else { return };
+    if on {
+        let open = matches!(conn.sender().room(1), Ok(Room::Full))
+            || matches!(conn.sender().room(1), Ok(Room::Ring(write)) if !write.opens());
+        if !open {
+            apply_cork(conn, fd);
+        }
+    } else if conn.kernel_corked.swap(0, Ordering::Relaxed) != 0 {
+        sys::setsockopt_bytes(fd, SOL_TCP, TCP_CORK, &0u32.to_ne_bytes());
+    }
+}
+
+/// Before bytes go by TCP: the program's cork holds for them. Under the send lock.
+pub fn apply_cork(conn: &Conn, fd: c_int) {
+    let is_corked = conn.cork.load(Ordering::Relaxed) != 0;
+    if is_corked && conn.kernel_corked.swap(1, Ordering::Relaxed) == 0 {
+        sys::setsockopt_bytes(fd, SOL_TCP, TCP_CORK, &1u32.to_ne_bytes());
+    }
+}
+
+/// # Safety
+/// `value` and `len` as the program passed them.
+pub unsafe fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut u32,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    let ret = unsafe { real::getsockopt(fd, level, name, value, len) };
+    if ret != 0 || level != SOL_TCP || !matches!(name, TCP_NODELAY | TCP_CORK) {
+        return ret;
+    }
+    if let Entry::Conn(conn) = table::get(fd) {
+        let own = if name == TCP_NODELAY { &conn.nodelay } else { &conn.cork };
+        // SAFETY: the kernel just wrote up to 4 bytes there.
+        unsafe {
+            let bytes = own.load(Ordering::Relaxed).to_ne_bytes();
+            let len = (*len as usize).min(4);
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast::<u8>(), len);
+        }
+    }
+    ret
+}
+
+/// # Safety
+/// `arg` as the program passed it.
+pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
+    // SAFETY: the program's own arguments.
+    let ret = unsafe { real::ioctl(fd, request, arg) };
+    // The kernel takes 32 bits of the request.
+    let request = request & 0xffff_ffff;
+    if ret != 0 || !matches!(request, sys::FIONREAD | sys::SIOCOUTQ | sys::FIONBIO) {
+        return ret;
+    }
+    let Entry::Conn(conn) = table::get(fd) else { return ret };
+    let value = arg as *mut c_int;
+    // SAFETY: the kernel just read or wrote an int there.
+    unsafe {
+        match request {
+            sys::FIONBIO => conn.set_nonblocking(*value != 0),
+            sys::FIONREAD => *value = value.read().saturating_add(ring_unread(conn, fd)),
+            _ => *value = value.read().saturating_add(ring_unsent(conn, fd)),
+        }
+    }
+    ret
+}
+
+fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
+    let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
+    let receiver = conn.receiver();
+    match receiver.look(|| tcp::read_position(conn.fd())) {
+        Ok(_) => receiver.unread_bytes() as c_int,
+        Err(_) => 0,
+    }
+}
+
+fn ring_unsent(conn: &'static Conn, fd: c_int) -> c_int {
+    let Ok(_tx) = conn.lock_tx(fd) else { return 0 };
+    conn.sender().unread_bytes().map_or(0, |bytes| bytes as c_int)
+}
+
+/// # Safety
+/// `arg` as the program passed it.
+pub unsafe fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+    const O_ASYNC: usize = 0o20000;
+    if matches!(table::get(fd), Entry::Broker) {
+        sys::set_errno(sys::EBADF);
+        return -1;
+    }
+    // SAFETY: the program's own arguments.
+    let ret = unsafe { real::fcntl(fd, cmd, arg) };
+    if ret < 0 {
+        return ret;
+    }
+    match cmd {
+        sys::F_DUPFD | sys::F_DUPFD_CLOEXEC => duplicated(fd, ret),
+        sys::F_SETFL => {
+            if let Entry::Conn(conn) = table::get(fd) {
+                conn.set_nonblocking(arg & sys::O_NONBLOCK as usize != 0);
+                if arg & O_ASYNC != 0 {
+                    conn.park_rx_for_good(fd);
+                }
+            }
+        }
+        _ => {}
+    }
+    ret
+}
+
+/// `to` names what `from` names.
+pub fn duplicated(from: c_int, to: c_int) {
+    renumbered(to);
+    if process::is_borrowed() {
+        return;
+    }
+    match table::get(from) {
+        Entry::Conn(conn) => {
+            conn.name(to);
+            // Which descriptor a set knows it by is no longer one question.
+            if let Ok(_rx) = conn.lock_rx(from) {
+                conn.park_rx(&conn.receiver());
+            }
+        }
+        Entry::Candidate(candidate) => {
+            process::drop_slot(candidate.slot());
+            table::clear(from);
+        }
+        Entry::Set(_) => set::watched_from_outside(from),
+        _ => {}
+    }
+}
+
+/// The kernel gave `fd` to something new: whatever the table has there is stale, closed in a
+/// way that this library did not see.
+pub fn renumbered(fd: c_int) {
+    if table::raw(fd) != 0 && !process::is_borrowed() {
+        forget(fd);
+    }
+}
+
+/// The program is about to close `fd`: bookkeeping only.
+pub fn forget(fd: c_int) {
+    match table::get(fd) {
+        Entry::Conn(conn) => conn.unname(fd),
+        Entry::Set(set) => {
+            table::clear(fd);
+            set::closed(set);
+        }
+        Entry::Candidate(candidate) => {
+            process::drop_slot(candidate.slot());
+            if candidate.is_pending() {
+                if let Some(watch) = table::watch(fd) {
+                    broker::release(watch.offer_id.load(Ordering::Relaxed));
+                }
+            }
+            table::clear(fd);
+        }
+        Entry::Broker => broker::abandon(fd),
+        Entry::Nothing => {}
+    }
+    set::descriptor_closed(fd);
+}
+
+/// # Safety
+/// As libc's close.
+pub unsafe fn close(fd: c_int) -> c_int {
+    match table::get(fd) {
+        Entry::Nothing => set::descriptor_closed(fd),
+        Entry::Broker => {
+            // The program closes what it never opened, as daemons do in a loop.
+            sys::set_errno(sys::EBADF);
+            return -1;
+        }
+        _ => {
+            process::refresh();
+            if !process::is_borrowed() {
+                forget(fd);
+            }
+        }
+    }
+    // SAFETY: the program's own argument.
+    unsafe { real::close(fd) }
+}
+
+/// # Safety
+/// As libc's close_range.
+pub unsafe fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+    const CLOSE_RANGE_CLOEXEC: c_int = 4;
+    if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last || process::is_borrowed() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::close_range(first, last, flags) };
+    }
+    process::refresh();
+    let mut from = first;
+    let mut ret = 0;
+    let end = (table::end() as u32).min(last.saturating_add(1));
+    for fd in first..end.max(first) {
+        match table::get(fd as c_int) {
+            Entry::Broker => {
+                if fd > from {
+                    // SAFETY: part of the program's range.
+                    ret |= unsafe { real::close_range(from, fd - 1, flags) };
+                }
+                from = fd + 1;
+            }
+            Entry::Nothing => set::descriptor_closed(fd as c_int),
+            _ => forget(fd as c_int),
+        }
+    }
+    if from <= last {
+        // SAFETY: the rest of the program's range.
+        ret |= unsafe { real::close_range(from, last, flags) };
+    }
+    ret
+}
+
+/// # Safety
+/// As libc's dup2 and dup3 (`flags`: of dup3; `None` for dup2).
+pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
+    // SAFETY: the program's own arguments.
+    let kernel = || unsafe {
+        flags.map_or_else(|| real::dup2(from, to), |flags| real::dup3(from, to, flags))
+    };
+    if matches!(table::get(from), Entry::Broker) {
+        sys::set_errno(sys::EBADF);
+        return -1;
+    }
+    // SAFETY: no memory involved.
+    let is_open = unsafe { call!(fcntl, from, sys::F_GETFD) } >= 0;
+    let concerns = table::raw(from) != 0 || table::raw(to) != 0;
+    if from == to || !is_open || !concerns || process::is_borrowed() {
+        if from != to && is_open {
+            set::descriptor_closed(to);
+        }
+        return kernel();
+    }
+    if flags.is_some_and(|flags| flags & !0o2000000 != 0) {
+        sys::set_errno(EINVAL);
+        return -1;
+    }
+    forget(to);
+    let ret = kernel();
+    if ret >= 0 {
+        duplicated(from, to);
+    }
+    ret
+}
+
+/// # Safety
+/// As libc's shutdown.
+pub unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if let Entry::Conn(conn) = table::get(fd) {
+        if how == 0 || how == 2 {
+            conn.park_rx_for_good(fd);
+        }
+        if how == 1 || how == 2 {
+            conn.park_tx_for_good(fd);
+        }
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::shutdown(fd, how) }
+}
+
+/// Something that this library does not see will use `fd`: it stays TCP from now on.
+pub fn leave_to_others(fd: c_int) {
+    match table::get(fd) {
+        Entry::Conn(conn) => conn.park_for_good(fd),
+        Entry::Candidate(candidate) => {
+            process::drop_slot(candidate.slot());
+            table::clear(fd);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,301 @@
+//! poll and ppoll; select turns into the same.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+
+use yasmin_ring::{Park, Phase, Room, View};
+use yasmin_wire::State;
+
+use crate::conn::Conn;
+use crate::set::{self, Timeout};
+use crate::sys::{self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM, PollFd, call};
+use crate::table::{self, Entry};
+use crate::{clock, real, spin, tcp};
+
+/// How often a poll that is served by rings asks the kernel all the same, in microseconds.
+const LOOK_US: u64 = 20;
+
+/// One poll in any of its forms.
+pub struct Poll<'a> {
+    pub fds: &'a mut [PollFd],
+    pub timeout: Timeout,
+    pub mask: *const c_void,
+    /// It was ppoll: the kernel takes nanoseconds and a mask.
+    pub precise: bool,
+}
+
+impl Poll<'_> {
+    fn conns(&self) -> impl Iterator<Item = (usize, &'static Conn)> {
+        self.fds
+            .iter()
+            .enumerate()
+            .filter_map(|(at, one)| table::conn_of(one.fd).map(|conn| (at, conn)))
+    }
+
+    /// libc's own, which may sleep.
+    fn kernel(&mut self, timeout: Timeout) -> c_int {
+        let (at, count) = (self.fds.as_mut_ptr(), self.fds.len() as u64);
+        // SAFETY: the program's own arguments.
+        unsafe {
+            if self.precise {
+                let time = timeout.timespec();
+                let limit = if timeout.ns < 0 { core::ptr::null() } else { &raw const time };
+                return real::ppoll(at, count, limit, self.mask);
+            }
+            real::poll(at, count, timeout.ms())
+        }
+    }
+
+    /// One look that does not wait. Returns the count or minus errno.
+    fn look(&mut self) -> c_int {
+        let now = sys::TimeSpec::default();
+        let (at, count) = (self.fds.as_mut_ptr(), self.fds.len());
+        // SAFETY: the program's own arguments; a signal set of the kernel's is 8 bytes.
+        unsafe { call!(ppoll, at, count, &raw const now, self.mask, 8) as c_int }
+    }
+
+    /// The whole call. Returns as libc does.
+    pub fn wait(mut self) -> c_int {
+        let mut has_conn = false;
+        let mut has_candidate = false;
+        for one in self.fds.iter() {
+            match table::get(one.fd) {
+                Entry::Conn(_) => has_conn = true,
+                Entry::Candidate(_) => has_candidate = true,
+                Entry::Set(_) => set::watched_from_outside(one.fd),
+                _ => {}
+            }
+        }
+        if !has_conn {
+            if !has_candidate || self.timeout.is_now() {
+                return self.kernel(self.timeout);
+            }
+            return self.sleep_on_candidates(self.timeout);
+        }
+        self.wait_on_conns()
+    }
+
+    /// A candidate must not get its channel while a thread sleeps on it here.
+    fn sleep_on_candidates(&mut self, timeout: Timeout) -> c_int {
+        for one in self.fds.iter() {
+            if matches!(table::get(one.fd), Entry::Candidate(_)) {
+                table::enter(one.fd);
+            }
+        }
+        let ret = self.kernel(timeout);
+        let saved = sys::errno();
+        for one in self.fds.iter() {
+            if matches!(table::get(one.fd), Entry::Candidate(_)) {
+                table::leave(one.fd, 0, false);
+            }
+        }
+        sys::set_errno(saved);
+        ret
+    }
+
+    fn wait_on_conns(&mut self) -> c_int {
+        let start_ns = if self.timeout.ns > 0 { clock::now_ns() } else { 0 };
+        let mut spin_until = 0;
+        loop {
+            let asks = self.must_ask(spin_until == 0);
+            if asks {
+                let ret = self.look();
+                if ret < 0 {
+                    return sys::returned(ret as isize) as c_int;
+                }
+            } else {
+                self.fds.iter_mut().for_each(|one| one.revents = 0);
+            }
+            let found = self.add_rings();
+            if found > 0 {
+                if spin_until != 0 {
+                    self.conns().for_each(|(_, conn)| conn.rx_spin.won());
+                }
+                return found;
+            }
+            if self.timeout.is_now() {
+                if asks {
+                    return 0;
+                }
+                return sys::returned(self.look() as isize) as c_int;
+            }
+            let now = clock::ticks();
+            if spin_until == 0 {
+                spin_until = now + self.budget();
+            }
+            if now < spin_until && self.any_awake() {
+                self.watch(spin_until - now);
+                if clock::ticks() >= spin_until {
+                    self.conns().for_each(|(_, conn)| conn.rx_spin.lost());
+                }
+                continue;
+            }
+            if let Some(ret) = self.sleep(start_ns) {
+                return ret;
+            }
+        }
+    }
+
+    /// Whether the kernel has to be asked before the rings may answer alone.
+    fn must_ask(&self, first: bool) -> bool {
+        for one in self.fds.iter() {
+            let Some(conn) = table::conn_of(one.fd) else { return true };
+            let asks_in = one.events & (POLLIN | POLLRDNORM) != 0;
+            let asks_out = one.events & (POLLOUT | POLLWRNORM) != 0;
+            let plain = one.events & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM) == 0;
+            let Some(_pin) = conn.pin(one.fd) else { return true };
+            if !plain || asks_in && conn.receiver().phase() != Phase::Open {
+                return true;
+            }
+            if asks_out && !is_writable(conn, one.fd) {
+                return true;
+            }
+            if conn.due(&conn.rx_looked_at, if first { LOOK_US } else { LOOK_US * 4 }) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Adds what the rings have to what the kernel said; returns the count of ready ones.
+    fn add_rings(&mut self) -> c_int {
+        let mut found = 0;
+        for one in self.fds.iter_mut() {
+            if let Some(conn) = table::conn_of(one.fd) {
+                let asks_in = one.events & (POLLIN | POLLRDNORM);
+                if asks_in != 0 && is_readable(conn, one.fd) {
+                    one.revents |= asks_in;
+                }
+                let asks_out = one.events & (POLLOUT | POLLWRNORM);
+                let is_over = one.revents & (POLLERR | POLLHUP) != 0;
+                if asks_out != 0 && one.revents & asks_out == 0 && !is_over && is_writable(conn, one.fd)
+                {
+                    one.revents |= asks_out;
+                }
+            }
+            found += c_int::from(one.revents != 0);
+        }
+        found
+    }
+
+    fn budget(&self) -> u64 {
+        if spin::is_off() || !self.conns().any(|(_, conn)| conn.rx_spin.allows()) {
+            return 0;
+        }
+        let budget = spin::budget_ticks();
+        let ns = self.timeout.ns;
+        if ns < 0 { budget } else { budget.min(clock::us(ns as u64 / 1000)) }
+    }
+
+    fn any_awake(&self) -> bool {
+        self.conns().any(|(at, conn)| {
+            conn.pin(self.fds[at].fd)
+                .is_some_and(|_pin| conn.receiver().phase() != Phase::Parked)
+        })
+    }
+
+    fn watch(&self, budget: u64) {
+        let first = self.conns().next();
+        let peer_cpu = || {
+            first.map_or(spin::NO_CPU, |(at, conn)| {
+                conn.pin(self.fds[at].fd)
+                    .map_or(spin::NO_CPU, |_pin| conn.receiver().block.sender_cpu())
+            })
+        };
+        let start = clock::ticks();
+        let stirs = || {
+            // Everything else in the list is the kernel's: ask it now and then.
+            let is_mixed = self.fds.len() > 1 || self.fds[0].events & !(POLLIN | POLLRDNORM) != 0;
+            if is_mixed && clock::ticks().wrapping_sub(start) > clock::us(LOOK_US) {
+                return true;
+            }
+            self.conns().any(|(at, conn)| {
+                let Some(_pin) = conn.pin(self.fds[at].fd) else { return true };
+                let receiver = conn.receiver();
+                self.fds[at].events & (POLLIN | POLLRDNORM) != 0
+                    && (receiver.stirs()
+                        || receiver.phase() == Phase::Offered && receiver.is_hinted())
+            })
+        };
+        spin::watch_many(budget, peer_cpu, stirs, 16);
+    }
+
+    /// Parks what is open and sleeps in the kernel. `None`: one has something, look again.
+    fn sleep(&mut self, start_ns: u64) -> Option<c_int> {
+        let mut counted = 0;
+        let mut is_parked = true;
+        for one in self.fds.iter() {
+            let Some(conn) = table::conn_of(one.fd) else {
+                counted += 1;
+                continue;
+            };
+            is_parked = fall_asleep(conn, one);
+            counted += 1;
+            if !is_parked {
+                break;
+            }
+        }
+        let ret = is_parked.then(|| {
+            let timeout = self.timeout.less(start_ns);
+            self.sleep_on_candidates(timeout)
+        });
+        let saved = sys::errno();
+        for one in &self.fds[..counted] {
+            if let Some(conn) = table::conn_of(one.fd) {
+                wake_up(conn, one.fd);
+            }
+        }
+        sys::set_errno(saved);
+        ret
+    }
+}
+
+/// Counts this thread as a sleeper on `conn` and parks it. False: it has something to read.
+fn fall_asleep(conn: &'static Conn, one: &PollFd) -> bool {
+    let Ok(_rx) = conn.lock_rx(one.fd) else { return true };
+    conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
+    if one.events & (POLLIN | POLLRDNORM) == 0 {
+        return conn.park_rx(&conn.receiver());
+    }
+    let receiver = conn.receiver();
+    let was_offered = receiver.phase() == Phase::Offered;
+    match receiver.look(|| tcp::read_position(conn.fd())) {
+        Ok(View::Ring { .. }) => false,
+        Ok(View::Empty { state }) => {
+            let parked = receiver.park() == Park::Parked;
+            if parked && was_offered && state == State::Offered {
+                conn.offers.lost();
+            }
+            parked
+        }
+        // Parked, or TCP has to come first: the kernel tells.
+        Ok(_) => true,
+        Err(_) => {
+            tcp::reset(one.fd);
+            true
+        }
+    }
+}
+
+fn wake_up(conn: &'static Conn, fd: c_int) {
+    if let Ok(_rx) = conn.lock_rx(fd) {
+        let sleepers = &conn.side().rx.sleepers;
+        let _ = sleepers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    }
+}
+
+fn is_readable(conn: &'static Conn, fd: c_int) -> bool {
+    let Ok(_rx) = conn.lock_rx(fd) else { return false };
+    let receiver = conn.receiver();
+    match receiver.look(|| tcp::read_position(conn.fd())) {
+        Ok(View::Ring { .. }) => true,
+        Ok(_) => false,
+        // The next call reports the reset.
+        Err(_) => true,
+    }
+}
+
+fn is_writable(conn: &'static Conn, fd: c_int) -> bool {
+    let Ok(_tx) = conn.lock_tx(fd) else { return false };
+    matches!(conn.sender().room(1), Ok(Room::Ring(write)) if !write.opens())
+}

@@ -1,0 +1,240 @@
+//! Processes: who this one is, and what forks and execs do to its connections.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use yasmin_channel::side::Rx;
+
+use crate::conn;
+use crate::set;
+use crate::sys::{self, FD_CLOEXEC, F_GETFD, call};
+use crate::table::{self, Entry};
+use crate::{broker, real};
+
+/// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
+/// it was forked.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+static PID: AtomicU32 = AtomicU32::new(0);
+/// A fork is under way: no channel is attached until it is done.
+static FORKING: AtomicBool = AtomicBool::new(false);
+/// Reference counts of candidates that lived through a fork, in pages that forks share. A
+/// candidate gets a channel only in a process that is the last to hold it: a sibling would
+/// read and write past the ring.
+static SLOTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+const SLOT_COUNT: usize = 1 << 16;
+
+const MADV_WIPEONFORK: usize = 18;
+
+pub fn start() {
+    PID.store(sys::getpid(), Ordering::Relaxed);
+    if let Some(page) = sys::map_private(4096) {
+        // SAFETY: a page of ours.
+        unsafe { call!(madvise, page, 4096, MADV_WIPEONFORK) };
+        let mark = page.cast::<AtomicU32>();
+        // SAFETY: inside the page.
+        unsafe { (*mark).store(1, Ordering::Relaxed) };
+        MARK.store(mark, Ordering::Release);
+    }
+    if let Some(slots) = sys::map_fork_shared(SLOT_COUNT * 4) {
+        SLOTS.store(slots.cast(), Ordering::Release);
+    }
+    crate::spin::find_rseq();
+    register_fork_handlers();
+}
+
+fn register_fork_handlers() {
+    type Handler = extern "C" fn();
+    let register = real::next(b"__register_atfork\0");
+    // SAFETY: glibc's __register_atfork and POSIX pthread_atfork have these signatures. The
+    // library is never unloaded, so no handle is needed.
+    unsafe {
+        if !register.is_null() {
+            let register: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
+                core::mem::transmute(register);
+            register(before_fork, after_fork, in_child, core::ptr::null_mut());
+            return;
+        }
+        let register = real::next(b"pthread_atfork\0");
+        if !register.is_null() {
+            let register: unsafe extern "C" fn(Handler, Handler, Handler) -> c_int =
+                core::mem::transmute(register);
+            register(before_fork, after_fork, in_child);
+        }
+    }
+}
+
+pub fn pid() -> u32 {
+    PID.load(Ordering::Relaxed)
+}
+
+/// Notices that this process was forked. One load when it was not.
+#[inline]
+pub fn refresh() {
+    let mark = MARK.load(Ordering::Relaxed);
+    // SAFETY: null, or the page that `start` mapped.
+    if !mark.is_null() && unsafe { (*mark).load(Ordering::Relaxed) } == 0 {
+        became_child();
+    }
+}
+
+/// A vfork child borrows its parent's memory: what it does to descriptors is its own affair.
+pub fn is_borrowed() -> bool {
+    sys::getpid() != pid()
+}
+
+pub fn is_forking() -> bool {
+    FORKING.load(Ordering::SeqCst)
+}
+
+extern "C" fn before_fork() {
+    refresh();
+    FORKING.store(true, Ordering::SeqCst);
+    for fd in 0..table::end() {
+        match table::get(fd) {
+            Entry::Candidate(candidate) => {
+                let slot = candidate.slot();
+                if slot != 0 {
+                    slot_refs(slot).fetch_add(1, Ordering::SeqCst);
+                } else if let Some(slot) = take_slot() {
+                    table::change(fd, |candidate| candidate.with_slot(slot));
+                } else {
+                    table::clear(fd);
+                }
+            }
+            Entry::Conn(conn) => conn.share(),
+            _ => {}
+        }
+    }
+}
+
+extern "C" fn after_fork() {
+    FORKING.store(false, Ordering::SeqCst);
+}
+
+extern "C" fn in_child() {
+    became_child();
+}
+
+#[cold]
+fn became_child() {
+    let mark = MARK.load(Ordering::Relaxed);
+    if !mark.is_null() {
+        // SAFETY: the page that `start` mapped.
+        if unsafe { (*mark).swap(1, Ordering::AcqRel) } == 1 {
+            return;
+        }
+    }
+    PID.store(sys::getpid(), Ordering::Relaxed);
+    FORKING.store(false, Ordering::SeqCst);
+    conn::POOL.reset_lock();
+    set::POOL.reset_lock();
+    broker::forget_in_child();
+    for fd in 0..table::end() {
+        match table::get(fd) {
+            Entry::Candidate(_) => {
+                // Calls in flight were other threads', which are not here.
+                table::change(fd, |candidate| candidate.alone().with_pending(false));
+            }
+            Entry::Conn(conn) => {
+                conn.share();
+                conn.reset_locks();
+            }
+            Entry::Set(set) => set.inherited(),
+            _ => {}
+        }
+    }
+}
+
+fn slot_refs(slot: usize) -> &'static AtomicU32 {
+    // SAFETY: taken slots are inside the table, which is never unmapped.
+    unsafe { &*SLOTS.load(Ordering::Relaxed).add(slot % SLOT_COUNT) }
+}
+
+/// A slot for a candidate that two processes are about to hold.
+fn take_slot() -> Option<usize> {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    if SLOTS.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    for _ in 0..1024 {
+        let slot = NEXT.fetch_add(1, Ordering::Relaxed) as usize % SLOT_COUNT;
+        if slot != 0
+            && slot_refs(slot).compare_exchange(0, 2, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        {
+            return Some(slot);
+        }
+    }
+    None
+}
+
+/// Whether this process alone holds the candidate.
+pub fn is_sole_holder(slot: usize) -> bool {
+    slot == 0 || slot_refs(slot).load(Ordering::SeqCst) <= 1
+}
+
+/// This process lets go of a candidate.
+pub fn drop_slot(slot: usize) {
+    if slot != 0 {
+        let refs = slot_refs(slot);
+        let _ = refs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    }
+}
+
+/// Whether this process may offer to receive: the one that reads does, and it may change once
+/// (accepted here, served there). Two that take turns stay on TCP.
+pub fn owns_rx(rx: &Rx) -> bool {
+    let (me, owner) = (pid(), rx.owner_pid.load(Ordering::Relaxed));
+    if owner == me {
+        return true;
+    }
+    if owner != 0 && rx.owner_moves.fetch_add(1, Ordering::Relaxed) > 0 {
+        return false;
+    }
+    rx.owner_pid.store(me, Ordering::Relaxed);
+    true
+}
+
+/// The program is about to become another one, or to start one that inherits descriptors:
+/// what is inherited is parked for good, since the other program knows nothing of the rings.
+pub extern "C" fn before_exec() {
+    refresh();
+    let borrowed = is_borrowed();
+    for fd in 0..table::end() {
+        let entry = table::get(fd);
+        if !matches!(entry, Entry::Candidate(_) | Entry::Conn(_)) {
+            continue;
+        }
+        // SAFETY: no memory involved.
+        let flags = unsafe { call!(fcntl, fd, F_GETFD) };
+        let closes = flags < 0 || flags & FD_CLOEXEC as isize != 0;
+        match entry {
+            Entry::Conn(conn) if !closes => conn.park_for_good(fd),
+            Entry::Candidate(_) if !closes => table::clear(fd),
+            Entry::Candidate(candidate) if !borrowed => {
+                drop_slot(candidate.slot());
+                table::clear(fd);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The same for a child that is started by posix_spawn or system: this process lives on.
+pub extern "C" fn before_spawn() {
+    refresh();
+    for fd in 0..table::end() {
+        let entry = table::get(fd);
+        if !matches!(entry, Entry::Candidate(_) | Entry::Conn(_)) {
+            continue;
+        }
+        // SAFETY: no memory involved.
+        let flags = unsafe { call!(fcntl, fd, F_GETFD) };
+        if flags < 0 || flags & FD_CLOEXEC as isize != 0 {
+            continue;
+        }
+        match entry {
+            Entry::Conn(conn) => conn.park_for_good(fd),
+            _ => table::clear(fd),
+        }
+    }
+}

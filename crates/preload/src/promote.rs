@@ -1,0 +1,272 @@
+//! From a candidate to a connection with a channel.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::conn::{Conn, Handout};
+use crate::lock::Lock;
+use crate::sys::{self, SOL_SOCKET, SOL_TCP, call};
+use crate::table::{self, Candidate, Entry, Watch};
+use crate::{broker, clock, config, process, tcp};
+
+/// Handouts whose descriptor has calls in flight: attached at the end of the last of them.
+static WAITING: [Waiting; 64] = [const { Waiting::new() }; 64];
+static WAITING_COUNT: AtomicU32 = AtomicU32::new(0);
+static LOCK: Lock = Lock::new();
+
+struct Waiting {
+    used: AtomicU32,
+    handout: core::cell::UnsafeCell<Handout>,
+}
+
+// SAFETY: the cell is used under LOCK alone.
+unsafe impl Sync for Waiting {}
+
+impl Waiting {
+    const fn new() -> Self {
+        let handout =
+            Handout { id: 0, is_acceptor: false, max_class: 0, channel_fd: -1, side_fd: -1 };
+        Self { used: AtomicU32::new(0), handout: core::cell::UnsafeCell::new(handout) }
+    }
+}
+
+/// A call on a candidate ended: it may have proven busy, or its channel may be there.
+#[inline]
+pub fn after_call(fd: c_int, candidate: Candidate) {
+    if candidate.is_pending() {
+        if broker::has_news() || WAITING_COUNT.load(Ordering::Relaxed) != 0 {
+            look_for_answer(fd);
+        }
+    } else if candidate.messages() >= config::PROMOTE_MESSAGES.load(Ordering::Relaxed)
+        || candidate.bytes() >= config::PROMOTE_BYTES.load(Ordering::Relaxed)
+    {
+        offer(fd, candidate);
+    }
+}
+
+/// For tests: offers at connect or accept.
+pub fn at_once(fd: c_int) {
+    if config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 {
+        if let Entry::Candidate(candidate) = table::get(fd) {
+            offer(fd, candidate);
+        }
+    }
+}
+
+#[cold]
+fn look_for_answer(fd: c_int) {
+    process::refresh();
+    let saved = sys::errno();
+    broker::read_messages();
+    attach_waiting(fd);
+    let is_void = table::watch(fd)
+        .is_none_or(|watch| !broker::is_current(watch.offer_id.load(Ordering::Relaxed)));
+    if is_void {
+        // That broker is gone; try again with the next one.
+        table::change(fd, |candidate| candidate.with_pending(false).forget_counts());
+    }
+    sys::set_errno(saved);
+}
+
+#[cold]
+fn offer(fd: c_int, candidate: Candidate) {
+    process::refresh();
+    let saved = sys::errno();
+    offer_kept(fd, candidate);
+    sys::set_errno(saved);
+}
+
+fn offer_kept(fd: c_int, candidate: Candidate) {
+    if candidate.is_pending() || process::is_borrowed() {
+        return;
+    }
+    if !tcp::is_plain_established(fd) {
+        // Not TCP at all, or not yet connected: only the first never changes.
+        let protocol = sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_PROTOCOL, 4);
+        if protocol == Some(sys::IPPROTO_TCP as u64) {
+            table::change(fd, Candidate::forget_counts);
+        } else {
+            table::clear(fd);
+        }
+        return;
+    }
+    if must_stay_tcp(fd) {
+        table::clear(fd);
+        return;
+    }
+    if !process::is_sole_holder(candidate.slot()) || !broker::is_there() {
+        table::change(fd, Candidate::forget_counts);
+        return;
+    }
+    let Some(watch) = table::watch(fd) else { return };
+    let id = broker::offer_id(fd);
+    watch.offer_id.store(id, Ordering::Relaxed);
+    table::change(fd, |candidate| candidate.with_pending(true));
+    if !broker::offer(fd, id, candidate.is_acceptor()) {
+        table::change(fd, |candidate| candidate.with_pending(false).forget_counts());
+        return;
+    }
+    let wait_ms = u64::from(config::PROMOTE_WAIT_MS.load(Ordering::Relaxed));
+    if wait_ms > 0 {
+        await_answer(fd, wait_ms);
+    }
+}
+
+fn await_answer(fd: c_int, wait_ms: u64) {
+    let until = clock::now_ns() + wait_ms * 1_000_000;
+    loop {
+        broker::read_messages();
+        attach_waiting(fd);
+        let pending = matches!(table::get(fd), Entry::Candidate(at) if at.is_pending());
+        let now = clock::now_ns();
+        if !pending || now >= until {
+            return;
+        }
+        broker::wait(((until - now) / 1_000_000 + 1).min(wait_ms));
+    }
+}
+
+/// What cannot be exactly right over a ring.
+fn must_stay_tcp(fd: c_int) -> bool {
+    let lowat = sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_RCVLOWAT, 4).unwrap_or(2);
+    let mut ulp = [0u8; 16];
+    let mut len = 16u32;
+    // SAFETY: the kernel writes at most `len` bytes.
+    let ret = unsafe { call!(getsockopt, fd, SOL_TCP, sys::TCP_ULP, ulp.as_mut_ptr(), &raw mut len) };
+    lowat > 1 || (ret >= 0 && len > 0 && ulp[0] != 0)
+}
+
+/// The broker declined: the connection stays what it is.
+pub fn declined(fd: c_int, id: u64) {
+    if is_answer_to(fd, id) {
+        if let Entry::Candidate(candidate) = table::get(fd) {
+            process::drop_slot(candidate.slot());
+        }
+        table::clear(fd);
+    }
+}
+
+fn is_answer_to(fd: c_int, id: u64) -> bool {
+    let pending = matches!(table::get(fd), Entry::Candidate(at) if at.is_pending());
+    pending && table::watch(fd).is_some_and(|watch| watch.offer_id.load(Ordering::Relaxed) == id)
+}
+
+/// The broker handed out a channel.
+pub fn handed_out(fd: c_int, handout: Handout, cookie: u64) {
+    let is_same = is_answer_to(fd, handout.id)
+        && sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_COOKIE, 8) == Some(cookie);
+    if !is_same {
+        refuse(&handout);
+        return;
+    }
+    if attach(fd, &handout) {
+        return;
+    }
+    let Some(_guard) = LOCK.acquire() else {
+        refuse(&handout);
+        return;
+    };
+    for waiting in &WAITING {
+        if waiting.used.load(Ordering::Relaxed) == 0 {
+            // SAFETY: under LOCK.
+            unsafe { *waiting.handout.get() = handout };
+            waiting.used.store(1, Ordering::Relaxed);
+            WAITING_COUNT.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+    refuse(&handout);
+    table::clear(fd);
+}
+
+fn refuse(handout: &Handout) {
+    sys::close(handout.channel_fd);
+    sys::close(handout.side_fd);
+    broker::release(handout.id);
+}
+
+/// Attaches a handout that had to wait, if there is one for `fd`.
+fn attach_waiting(fd: c_int) {
+    if WAITING_COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let Some(_guard) = LOCK.acquire() else { return };
+    for waiting in &WAITING {
+        if waiting.used.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        // SAFETY: under LOCK.
+        let handout = unsafe { &*waiting.handout.get() };
+        let at = (handout.id & 0xf_ffff) as c_int;
+        let done = if !is_answer_to(at, handout.id) {
+            refuse(handout);
+            true
+        } else {
+            at == fd && attach(fd, handout)
+        };
+        if done {
+            waiting.used.store(0, Ordering::Relaxed);
+            WAITING_COUNT.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// In a forked child: the handouts are the parent's; their descriptors were copied with it.
+pub fn forget_waiting() {
+    LOCK.reset();
+    for waiting in &WAITING {
+        if waiting.used.swap(0, Ordering::Relaxed) != 0 {
+            // SAFETY: the child has one thread.
+            let handout = unsafe { &*waiting.handout.get() };
+            sys::close(handout.channel_fd);
+            sys::close(handout.side_fd);
+        }
+    }
+    WAITING_COUNT.store(0, Ordering::Relaxed);
+}
+
+/// False: calls are in flight on the descriptor; the handout is kept for later.
+fn attach(fd: c_int, handout: &Handout) -> bool {
+    let Entry::Candidate(candidate) = table::get(fd) else {
+        return false;
+    };
+    if candidate.is_in_flight() || process::is_forking() {
+        return false;
+    }
+    if !process::is_sole_holder(candidate.slot()) {
+        return false;
+    }
+    let Some(conn) = Conn::attach(fd, handout) else {
+        refuse(handout);
+        table::clear(fd);
+        return true;
+    };
+    prepare(fd, conn);
+    if !table::swap(fd, candidate, table::conn_raw(conn)) {
+        conn.discard();
+        return false;
+    }
+    process::drop_slot(candidate.slot());
+    sys::close(handout.channel_fd);
+    sys::close(handout.side_fd);
+    if conn.nodelay.load(Ordering::Relaxed) == 0 {
+        // Replies by ring carry no acknowledgement: Nagle would hold back what goes by TCP.
+        sys::setsockopt_bytes(fd, SOL_TCP, sys::TCP_NODELAY, &1u32.to_ne_bytes());
+    }
+    true
+}
+
+/// The kernel's settings that the library watches over from now on.
+fn prepare(fd: c_int, conn: &Conn) {
+    // SAFETY: no memory involved.
+    let flags = unsafe { call!(fcntl, fd, sys::F_GETFL) };
+    conn.set_nonblocking(flags & sys::O_NONBLOCK as isize != 0);
+    let nodelay = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_NODELAY, 4).unwrap_or(0);
+    conn.nodelay.store(nodelay as u32, Ordering::Relaxed);
+    let cork = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_CORK, 4).unwrap_or(0);
+    conn.cork.store(cork as u32, Ordering::Relaxed);
+    conn.kernel_corked.store(cork as u32, Ordering::Relaxed);
+    if table::watch(fd).is_some_and(|watch| watch.has(Watch::MANY_SETS)) {
+        conn.receiver().never_offer();
+    }
+}

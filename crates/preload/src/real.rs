@@ -1,0 +1,101 @@
+//! libc's own entries, behind the ones that this library puts in front of them.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::sys::{self, EpollEvent, IoVec, MMsgHdr, MsgHdr, PollFd, TimeSpec};
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+
+/// The next definition of `name` (NUL-terminated) after this library's; null if there is none.
+pub fn next(name: &[u8]) -> *mut c_void {
+    debug_assert!(name.last() == Some(&0));
+    // SAFETY: `name` is NUL-terminated.
+    unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) }
+}
+
+macro_rules! entries {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
+        mod slots {
+            use super::*;
+            $(#[allow(non_upper_case_globals)]
+            pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+        }
+
+        /// Looks all of them up, so that no lookup happens in a signal handler later.
+        pub fn resolve() {
+            $(slots::$name.store(next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
+        }
+
+        $(
+        /// libc's function of this name.
+        ///
+        /// # Safety
+        /// As for libc's function.
+        pub unsafe fn $name($($arg: $ty),*) -> $ret {
+            let mut at = slots::$name.load(Ordering::Relaxed);
+            if at.is_null() {
+                // Called before this library's constructor ran.
+                at = next(concat!(stringify!($name), "\0").as_bytes());
+                if at.is_null() {
+                    sys::set_errno(sys::ENOSYS);
+                    return -1 as _;
+                }
+                slots::$name.store(at, Ordering::Relaxed);
+            }
+            // SAFETY: libc's definition has this signature.
+            unsafe {
+                let entry: unsafe extern "C" fn($($ty),*) -> $ret = core::mem::transmute(at);
+                entry($($arg),*)
+            }
+        }
+        )*
+    };
+}
+
+entries! {
+    read(fd: c_int, buf: *mut u8, len: usize) -> isize;
+    write(fd: c_int, buf: *const u8, len: usize) -> isize;
+    readv(fd: c_int, iov: *const IoVec, count: c_int) -> isize;
+    writev(fd: c_int, iov: *const IoVec, count: c_int) -> isize;
+    preadv2(fd: c_int, iov: *const IoVec, count: c_int, offset: i64, flags: c_int) -> isize;
+    pwritev2(fd: c_int, iov: *const IoVec, count: c_int, offset: i64, flags: c_int) -> isize;
+    recv(fd: c_int, buf: *mut u8, len: usize, flags: c_int) -> isize;
+    send(fd: c_int, buf: *const u8, len: usize, flags: c_int) -> isize;
+    recvfrom(fd: c_int, buf: *mut u8, len: usize, flags: c_int, addr: *mut c_void, addrlen: *mut u32) -> isize;
+    sendto(fd: c_int, buf: *const u8, len: usize, flags: c_int, addr: *const c_void, addrlen: u32) -> isize;
+    recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize;
+    sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) -> isize;
+    recvmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: c_int, timeout: *mut TimeSpec) -> c_int;
+    sendmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: c_int) -> c_int;
+    sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize;
+    splice(from: c_int, off_in: *mut i64, to: c_int, off_out: *mut i64, len: usize, flags: u32) -> isize;
+    poll(fds: *mut PollFd, count: u64, timeout: c_int) -> c_int;
+    ppoll(fds: *mut PollFd, count: u64, timeout: *const TimeSpec, mask: *const c_void) -> c_int;
+    select(count: c_int, read: *mut u64, write: *mut u64, except: *mut u64, timeout: *mut TimeSpec) -> c_int;
+    pselect(count: c_int, read: *mut u64, write: *mut u64, except: *mut u64, timeout: *const TimeSpec, mask: *const c_void) -> c_int;
+    epoll_create(size: c_int) -> c_int;
+    epoll_create1(flags: c_int) -> c_int;
+    epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut EpollEvent) -> c_int;
+    epoll_wait(set: c_int, events: *mut EpollEvent, max: c_int, timeout: c_int) -> c_int;
+    epoll_pwait(set: c_int, events: *mut EpollEvent, max: c_int, timeout: c_int, mask: *const c_void) -> c_int;
+    epoll_pwait2(set: c_int, events: *mut EpollEvent, max: c_int, timeout: *const TimeSpec, mask: *const c_void) -> c_int;
+    shutdown(fd: c_int, how: c_int) -> c_int;
+    close(fd: c_int) -> c_int;
+    close_range(first: u32, last: u32, flags: c_int) -> c_int;
+    dup(fd: c_int) -> c_int;
+    dup2(from: c_int, to: c_int) -> c_int;
+    dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
+    fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int;
+    ioctl(fd: c_int, request: usize, arg: usize) -> c_int;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: u32) -> c_int;
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut u32) -> c_int;
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    connect(fd: c_int, addr: *const c_void, len: u32) -> c_int;
+    accept(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int;
+    accept4(fd: c_int, addr: *mut c_void, len: *mut u32, flags: c_int) -> c_int;
+}

@@ -1,0 +1,396 @@
+//! Receiving on a connection with a channel.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use yasmin_ring::{Pages, Phase, Receiver, View};
+use yasmin_wire::State;
+
+use crate::conn::{Conn, Unlocked};
+use crate::iov::{Buffers, NO_PIECE};
+use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
+use crate::sys::{MsgHdr, Ret, call};
+use crate::{broker, config, process, real, set, spin, tcp};
+
+/// How often a receiver that only watches the ring looks at the kernel, in microseconds.
+const LOOK_US: u64 = 500;
+
+/// What the loop does next, when the receive lock is let go.
+enum Next {
+    Return(Ret),
+    /// Watch the word; then look again.
+    Watch,
+    /// Sleep in the kernel, in libc's own recv.
+    Sleep,
+    /// TCP bytes that must come first are under way: wait for them in the kernel.
+    AwaitTcp,
+}
+
+/// recv in all its forms. `None`: not for this library (any more); libc does it.
+pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Option<Ret> {
+    if flags & (sys::MSG_OOB | sys::MSG_ERRQUEUE) != 0 {
+        if flags & sys::MSG_OOB != 0 {
+            conn.park_for_good(fd);
+        }
+        return None;
+    }
+    if to.len_bytes == 0 {
+        return None;
+    }
+    let mut call = Call { conn, fd, to, flags, done: 0, watched: false };
+    loop {
+        match call.step() {
+            Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
+            Err(Unlocked::Gone) => return None,
+            Err(Unlocked::Reentered) => return Some(-(EINTR as Ret)),
+            Ok(Next::Return(ret)) => return Some(ret),
+            Ok(Next::Watch) => call.watch(),
+            Ok(Next::Sleep) => {
+                let ret = call.sleep();
+                if let Some(ret) = ret {
+                    return Some(ret);
+                }
+            }
+            Ok(Next::AwaitTcp) => {
+                let ret = call.await_tcp();
+                if ret <= 0 {
+                    return Some(if call.done > 0 { call.done as Ret } else { ret });
+                }
+            }
+        }
+    }
+}
+
+struct Call<'a> {
+    conn: &'static Conn,
+    fd: c_int,
+    to: Buffers<'a>,
+    flags: c_int,
+    done: usize,
+    /// The word was watched in this call, without success.
+    watched: bool,
+}
+
+impl Call<'_> {
+    fn peeks(&self) -> bool {
+        self.flags & MSG_PEEK != 0
+    }
+
+    /// Everything that can be had without waiting, then what comes next. One hold of the lock.
+    fn step(&mut self) -> Result<Next, Unlocked> {
+        let conn = self.conn;
+        let guard = conn.lock_rx(self.fd)?;
+        let receiver = conn.receiver();
+        let blocks = self.flags & MSG_DONTWAIT == 0 && !conn.is_nonblocking();
+        let all = self.flags & MSG_WAITALL != 0 && !self.peeks();
+        loop {
+            let left = self.to.len_bytes - self.done;
+            let Ok(view) = receiver.look(|| tcp::read_position(conn.fd())) else {
+                drop(guard);
+                return Ok(Next::Return(self.broken()));
+            };
+            match view {
+                View::Ring { unread_bytes } => {
+                    conn.rx_spin.won();
+                    conn.offers.won();
+                    if !self.take_ring(&receiver, unread_bytes as usize) {
+                        // What is peeked at in the ring and in TCP are one short read.
+                        let left = self.to.len_bytes - self.done;
+                        if left > 0 && receiver.phase() == Phase::Parked {
+                            self.take_tcp(&receiver, left);
+                        }
+                        return Ok(Next::Return(self.done as Ret));
+                    }
+                    if self.done == self.to.len_bytes {
+                        return Ok(self.finish(&receiver));
+                    }
+                }
+                View::TcpUpTo { limit_bytes } => {
+                    let most = left.min(usize::try_from(limit_bytes).unwrap_or(left));
+                    let ret = self.take_tcp(&receiver, most);
+                    if ret == -(EAGAIN as Ret) {
+                        if self.done > 0 && !all || !blocks {
+                            return Ok(self.finish_with(&receiver, ret));
+                        }
+                        return Ok(Next::AwaitTcp);
+                    }
+                    if ret <= 0 || self.peeks() || self.done == self.to.len_bytes {
+                        return Ok(self.finish_with(&receiver, ret));
+                    }
+                }
+                View::Tcp => {
+                    if self.done > 0 && !all {
+                        // What the ring gave and what TCP has are one short read.
+                        if !self.peeks() {
+                            self.take_tcp(&receiver, left);
+                        }
+                        return Ok(self.finish(&receiver));
+                    }
+                    let sleeps_at_once = blocks && (self.watched || !self.may_watch(&receiver));
+                    if sleeps_at_once {
+                        self.fall_asleep();
+                        return Ok(Next::Sleep);
+                    }
+                    let ret = self.take_tcp(&receiver, left);
+                    if ret == -(EAGAIN as Ret) {
+                        self.offer(&receiver);
+                        if !blocks {
+                            return Ok(Next::Return(self.result(ret)));
+                        }
+                        if receiver.phase() == Phase::Parked {
+                            self.fall_asleep();
+                            return Ok(Next::Sleep);
+                        }
+                        return Ok(Next::Watch);
+                    }
+                    if ret <= 0 || !all || self.done == self.to.len_bytes {
+                        return Ok(self.finish_with(&receiver, ret));
+                    }
+                }
+                View::Empty { state } => {
+                    if self.done > 0 && !all {
+                        return Ok(Next::Return(self.done as Ret));
+                    }
+                    if blocks && !self.watched && !spin::is_off() {
+                        return Ok(Next::Watch);
+                    }
+                    if blocks {
+                        // Park; whether it worked or not, the next look tells.
+                        if state == State::Offered {
+                            self.conn.offers.lost();
+                        }
+                        receiver.park();
+                        continue;
+                    }
+                    if !self.tcp_needs_a_look(&receiver, state) {
+                        return Ok(Next::Return(self.result(-(EAGAIN as Ret))));
+                    }
+                    receiver.park();
+                }
+            }
+        }
+    }
+
+    /// Whether a watched direction's TCP connection has to be looked at now.
+    fn tcp_needs_a_look(&self, receiver: &Receiver<'_, Pages>, state: State) -> bool {
+        let due = self.conn.due(&self.conn.rx_looked_at, LOOK_US);
+        match state {
+            State::Open => due && tcp::is_over(self.fd),
+            _ => receiver.hinted() || due,
+        }
+    }
+
+    /// Copies from the ring. False when a peek has seen all of it.
+    fn take_ring(&mut self, receiver: &Receiver<'_, Pages>, unread: usize) -> bool {
+        let len = unread.min(self.to.len_bytes - self.done);
+        if self.flags & MSG_TRUNC == 0 {
+            self.to.each(self.done, len, |base, len, done| {
+                // SAFETY: the program's own buffer, `len` bytes of it.
+                unsafe { receiver.peek(done as u32, base, len) };
+            });
+        }
+        self.done += len;
+        if self.peeks() {
+            return false;
+        }
+        receiver.consume(len as u32);
+        self.conn.side().rx.ring_bytes.add(len as u64);
+        let cpu = spin::cpu();
+        if receiver.block.receiver_cpu() != cpu {
+            receiver.block.set_receiver_cpu(cpu);
+        }
+        true
+    }
+
+    /// One recv in the kernel that does not wait. Under the lock.
+    fn take_tcp(&mut self, receiver: &Receiver<'_, Pages>, most: usize) -> Ret {
+        let mut pieces = [NO_PIECE; 16];
+        let pieces = self.to.rest(self.done, most, &mut pieces);
+        let flags = (self.flags | MSG_DONTWAIT) & !MSG_WAITALL;
+        let ret = raw_recv(self.fd, pieces, flags);
+        if ret > 0 && !self.peeks() {
+            receiver.took_tcp(ret as u64);
+            self.conn.side().rx.tcp_bytes.add(ret as u64);
+        }
+        if ret > 0 {
+            self.done += ret as usize;
+        }
+        ret
+    }
+
+    fn result(&self, ret: Ret) -> Ret {
+        if self.done > 0 { self.done as Ret } else { ret }
+    }
+
+    /// The call ends with what it has, or `ret`; end of stream closes the other direction to
+    /// the ring.
+    fn finish_with(&self, receiver: &Receiver<'_, Pages>, ret: Ret) -> Next {
+        if ret == 0 || ret < 0 && ret != -(EAGAIN as Ret) && ret != -(EINTR as Ret) {
+            receiver.never_offer();
+            self.conn.park_tx_for_good(self.fd);
+            return Next::Return(self.result(ret));
+        }
+        if ret < 0 {
+            return Next::Return(self.result(ret));
+        }
+        self.finish(receiver)
+    }
+
+    fn finish(&self, receiver: &Receiver<'_, Pages>) -> Next {
+        if receiver.phase() == Phase::Parked {
+            self.offer(receiver);
+        }
+        Next::Return(self.done as Ret)
+    }
+
+    fn may_watch(&self, receiver: &Receiver<'_, Pages>) -> bool {
+        !spin::is_off() && receiver.may_offer() && self.conn.rx_spin.allows()
+    }
+
+    fn offer(&self, receiver: &Receiver<'_, Pages>) {
+        offer(self.conn, self.fd, receiver);
+    }
+
+    /// Counts this thread as a sleeper, so that no other one offers. Under the lock.
+    fn fall_asleep(&self) {
+        self.conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn watch(&mut self) {
+        self.watched = true;
+        let conn = self.conn;
+        let Some(_pin) = conn.pin(self.fd) else { return };
+        let receiver = conn.receiver();
+        let stirred = spin::watch(
+            spin::budget_ticks(),
+            || receiver.block.sender_cpu(),
+            || {
+                receiver.stirs()
+                    || receiver.phase() == Phase::Offered && receiver.hinted()
+                    || conn.lock_rx_gone(self.fd)
+            },
+        );
+        if stirred {
+            // What stirred may be TCP: then park and read it without sleeping first.
+            self.watched = false;
+            conn.rx_spin.won();
+            if receiver.phase() == Phase::Offered && !receiver.stirs() {
+                if let Ok(_rx) = conn.lock_rx(self.fd) {
+                    receiver.park();
+                }
+            }
+        } else {
+            conn.rx_spin.lost();
+        }
+    }
+
+    /// Sleeps in libc's recv, parked, without limit. `Some`: the call ends.
+    fn sleep(&mut self) -> Option<Ret> {
+        let mut pieces = [NO_PIECE; 16];
+        let left = self.to.len_bytes - self.done;
+        let pieces = self.to.rest(self.done, left, &mut pieces);
+        let ret = libc_recv(self.fd, pieces, self.flags);
+        let Ok(_rx) = self.conn.lock_rx(self.fd) else {
+            // Closed by another thread meanwhile; its memory is gone.
+            return Some(self.result(ret));
+        };
+        let side = self.conn.side();
+        side.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.watched = false;
+        let receiver = self.conn.receiver();
+        if ret > 0 {
+            if !self.peeks() {
+                side.rx.tcp_bytes.add(ret as u64);
+            }
+            self.done += ret as usize;
+            let Next::Return(ret) = self.finish(&receiver) else { return None };
+            return Some(ret);
+        }
+        let Next::Return(ret) = self.finish_with(&receiver, ret) else { return None };
+        Some(ret)
+    }
+
+    /// Sleeps until TCP has something, and leaves it there.
+    fn await_tcp(&self) -> Ret {
+        let mut byte = 0u8;
+        // SAFETY: one byte of ours.
+        let ret = unsafe { real::recv(self.fd, &raw mut byte, 1, MSG_PEEK) };
+        if ret < 0 { -(sys::errno() as Ret) } else { ret }
+    }
+
+    fn broken(&self) -> Ret {
+        tcp::reset(self.fd);
+        self.result(-(ECONNRESET as Ret))
+    }
+}
+
+impl Conn {
+    fn lock_rx_gone(&self, fd: c_int) -> bool {
+        !crate::table::is_conn(crate::table::raw(fd), self)
+    }
+}
+
+/// Offers the receiving direction, if nobody sleeps on it and offers were worth it lately.
+/// Under the receive lock; lets nobody else's sleep begin in between.
+pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
+    if !receiver.may_offer() || !conn.offers.allows() || config::chaos() {
+        return;
+    }
+    let rx = &conn.side().rx;
+    if rx.sleepers.load(Ordering::SeqCst) != 0 || !process::owns_rx(rx) {
+        return;
+    }
+    if !set::may_offer(conn, fd) {
+        return;
+    }
+    // Whatever the peer sent by TCP until now is looked at below; later ones raise the hint.
+    receiver.hinted();
+    receiver.offer(class_for(conn, receiver));
+}
+
+/// The ring's class for the next offer: what the sender asks for, as far as the broker lets.
+fn class_for(conn: &Conn, receiver: &Receiver<'_, Pages>) -> u8 {
+    let limit = conn.side().class_limit.load(Ordering::Relaxed).min(u32::from(conn.max_class()));
+    let first = limit as u8;
+    let wanted = receiver.class_wanted();
+    if wanted > first && conn.grow_asked.load(Ordering::Relaxed) < u32::from(wanted) {
+        conn.grow_asked.store(u32::from(wanted), Ordering::Relaxed);
+        broker::grow(conn.id.load(Ordering::Relaxed), wanted);
+    }
+    first
+}
+
+fn raw_recv(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {
+    if let [one] = pieces {
+        // SAFETY: the program's buffer.
+        return unsafe { call!(recvfrom, fd, one.base, one.len, flags, 0, 0) };
+    }
+    let mut msg = message(pieces);
+    // SAFETY: the program's buffers.
+    unsafe { call!(recvmsg, fd, &raw mut msg, flags) }
+}
+
+/// libc's recv: sleeps, is cancelled, restarts as the program's own would.
+fn libc_recv(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {
+    let ret = if let [one] = pieces {
+        // SAFETY: the program's buffer.
+        unsafe { real::recv(fd, one.base, one.len, flags) }
+    } else {
+        let mut msg = message(pieces);
+        // SAFETY: the program's buffers.
+        unsafe { real::recvmsg(fd, &raw mut msg, flags) }
+    };
+    if ret < 0 { -(sys::errno() as Ret) } else { ret }
+}
+
+pub fn message(pieces: &mut [sys::IoVec]) -> MsgHdr {
+    MsgHdr {
+        name: core::ptr::null_mut(),
+        namelen: 0,
+        iov: pieces.as_mut_ptr(),
+        iovlen: pieces.len(),
+        control: core::ptr::null_mut(),
+        controllen: 0,
+        flags: 0,
+    }
+}

@@ -1,0 +1,103 @@
+//! select and pselect, by way of poll.
+
+use core::ffi::{c_int, c_void};
+
+use crate::poll::Poll;
+use crate::set::Timeout;
+use crate::sys::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, PollFd};
+use crate::table::{self, Entry};
+
+/// The kernel's own groups of events behind the three sets (fs/select.c).
+const READ_EVENTS: i16 = POLLIN | POLLHUP | POLLERR;
+const WRITE_EVENTS: i16 = POLLOUT | POLLERR;
+const EXCEPT_EVENTS: i16 = POLLPRI;
+
+/// Descriptors that one select may name here; a larger one is libc's (and what is accelerated
+/// in it is parked first).
+const NAMED_MAX: usize = 1024;
+
+/// The three bit sets of a select, any of them null.
+pub struct Sets {
+    pub count: c_int,
+    pub read: *mut u64,
+    pub write: *mut u64,
+    pub except: *mut u64,
+}
+
+impl Sets {
+    fn has(set: *const u64, fd: usize) -> bool {
+        // SAFETY: the program's own set, at least `count` bits.
+        !set.is_null() && unsafe { *set.add(fd / 64) } >> (fd % 64) & 1 != 0
+    }
+
+    fn put(set: *mut u64, fd: usize, on: bool) {
+        if set.is_null() {
+            return;
+        }
+        // SAFETY: as above.
+        unsafe {
+            let word = set.add(fd / 64);
+            *word = *word & !(1 << (fd % 64)) | u64::from(on) << (fd % 64);
+        }
+    }
+
+    /// Whether any descriptor named here needs more than libc's select.
+    pub fn concerns(&self) -> bool {
+        self.named().any(|fd| !matches!(table::get(fd as c_int), Entry::Nothing))
+    }
+
+    fn named(&self) -> impl Iterator<Item = usize> {
+        let sets = [self.read.cast_const(), self.write.cast_const(), self.except.cast_const()];
+        (0..self.count.max(0) as usize).filter(move |&fd| sets.iter().any(|set| Self::has(*set, fd)))
+    }
+
+    /// The whole call; `None`: too many descriptors, after what is open was parked.
+    pub fn wait(&self, timeout: Timeout, mask: *const c_void) -> Option<c_int> {
+        let none = PollFd { fd: -1, events: 0, revents: 0 };
+        let mut fds = [none; NAMED_MAX];
+        let mut count = 0;
+        for fd in self.named() {
+            if count == NAMED_MAX {
+                self.named().for_each(|fd| {
+                    if let Some(conn) = table::conn_of(fd as c_int) {
+                        conn.park_rx_for_good(fd as c_int);
+                    }
+                });
+                return None;
+            }
+            let mut events = 0;
+            for (set, bits) in
+                [(self.read, POLLIN), (self.write, POLLOUT), (self.except, POLLPRI)]
+            {
+                if Self::has(set, fd) {
+                    events |= bits;
+                }
+            }
+            fds[count] = PollFd { fd: fd as c_int, events, revents: 0 };
+            count += 1;
+        }
+        let fds = &mut fds[..count];
+        let ret = Poll { fds: &mut *fds, timeout, mask, precise: true }.wait();
+        if ret < 0 {
+            return Some(ret);
+        }
+        if fds.iter().any(|one| one.revents & 0x20 != 0) {
+            // select's answer to a descriptor that is not open.
+            crate::sys::set_errno(crate::sys::EBADF);
+            return Some(-1);
+        }
+        let mut bits = 0;
+        for one in fds.iter() {
+            for (set, events, kind) in [
+                (self.read, POLLIN, READ_EVENTS),
+                (self.write, POLLOUT, WRITE_EVENTS),
+                (self.except, POLLPRI, EXCEPT_EVENTS),
+            ] {
+                let on = one.events & events != 0 && one.revents & kind != 0;
+                Self::put(set, one.fd as usize, on);
+                bits += c_int::from(on);
+            }
+        }
+        Some(bits)
+    }
+}

@@ -1,0 +1,358 @@
+//! Sending on a connection with a channel.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use yasmin_ring::{Pages, Publish, Room, Sender};
+
+use crate::conn::{Conn, Unlocked};
+use crate::iov::{Buffers, NO_PIECE};
+use crate::sys::{self, EAGAIN, ECONNRESET, MSG_DONTWAIT, MSG_MORE, Ret, call};
+use crate::{config, options, real, recv, set, spin, tcp};
+
+/// How often a sender looks at the kernel's state of the connection, in microseconds.
+const LOOK_US: u64 = 1000;
+
+/// After this many full rings it asks for a larger one.
+const FULL_BEFORE_GROWTH: u32 = 2;
+
+enum Next {
+    Return(Ret),
+    /// The ring is full: watch the head; then look again.
+    Watch,
+    /// The rest goes by TCP, in libc's own send, which may sleep.
+    Kernel,
+}
+
+/// What a call sends: the program's memory, or a file.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    Buffers(Buffers<'a>),
+    /// `offset`: where to read from; the caller moves it.
+    File { fd: c_int, offset: i64, len_bytes: usize },
+}
+
+impl Source<'_> {
+    fn len_bytes(&self) -> usize {
+        match self {
+            Self::Buffers(buffers) => buffers.len_bytes,
+            Self::File { len_bytes, .. } => *len_bytes,
+        }
+    }
+}
+
+/// send in all its forms. `None`: not for this library (any more); libc does it.
+pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> Option<Ret> {
+    let special = sys::MSG_OOB | sys::MSG_ZEROCOPY | sys::MSG_FASTOPEN;
+    if flags & special != 0 {
+        if flags & sys::MSG_OOB != 0 {
+            conn.park_for_good(fd);
+        } else {
+            conn.park_tx_for_good(fd);
+        }
+        return None;
+    }
+    if from.len_bytes() == 0 {
+        return None;
+    }
+    let mut call = Call { conn, fd, from, flags, done: 0, watched: false };
+    loop {
+        match call.step() {
+            Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
+            Err(Unlocked::Gone) => return None,
+            Err(Unlocked::Reentered) => {
+                // The interrupted send finds the word parked and follows by TCP.
+                let _ = conn.sender().park();
+                return Some(call.kernel(flags));
+            }
+            Ok(Next::Return(ret)) => return Some(ret),
+            Ok(Next::Watch) => call.watch(),
+            Ok(Next::Kernel) => {
+                if let Some(ret) = call.sleep() {
+                    return Some(ret);
+                }
+            }
+        }
+    }
+}
+
+struct Call<'a> {
+    conn: &'static Conn,
+    fd: c_int,
+    from: Source<'a>,
+    flags: c_int,
+    done: usize,
+    watched: bool,
+}
+
+impl Call<'_> {
+    fn step(&mut self) -> Result<Next, Unlocked> {
+        let conn = self.conn;
+        let _guard = conn.lock_tx(self.fd)?;
+        let sender = conn.sender();
+        if conn.due(&conn.tx_looked_at, LOOK_US) && tcp::is_over(self.fd) {
+            let _ = sender.park_for_good();
+        }
+        if config::chaos() {
+            let _ = sender.park();
+        }
+        loop {
+            let left = self.from.len_bytes() - self.done;
+            let Ok(room) = sender.room(left) else {
+                tcp::reset(self.fd);
+                return Ok(Next::Return(self.result(-(ECONNRESET as Ret))));
+            };
+            match room {
+                Room::Ring(write) => {
+                    let mut position = 0;
+                    if write.opens() {
+                        match self.opening_position() {
+                            Some(at) => position = at,
+                            None => return Ok(self.by_tcp(&sender)),
+                        }
+                    }
+                    let len = left.min(write.room_bytes as usize);
+                    let len = match self.fill(&sender, &write, len) {
+                        Ok(0) => return Ok(Next::Return(self.done as Ret)),
+                        Ok(len) => len,
+                        Err(ret) => return Ok(Next::Return(self.result(ret))),
+                    };
+                    self.note_cpu(&sender);
+                    match sender.publish(&write, len as u32, position) {
+                        Ok(Publish::Done) => {
+                            self.done += len;
+                            conn.side().tx.ring_bytes.add(len as u64);
+                            if self.watched {
+                                conn.tx_spin.won();
+                                self.watched = false;
+                            }
+                        }
+                        Ok(Publish::Retry) => {}
+                        Err(_) => {
+                            tcp::reset(self.fd);
+                            return Ok(Next::Return(self.result(-(ECONNRESET as Ret))));
+                        }
+                    }
+                    if self.done == self.from.len_bytes() {
+                        return Ok(Next::Return(self.done as Ret));
+                    }
+                }
+                Room::Full => {
+                    let grows = self.wants_growth(&sender);
+                    if !self.watched && !grows {
+                        return Ok(Next::Watch);
+                    }
+                    if self.done > 0 && !self.blocks() {
+                        set::write_cut_short(conn);
+                        return Ok(Next::Return(self.done as Ret));
+                    }
+                    // TCP's own buffers take it from here, so that a program that relies on
+                    // them does not wait where it would not have waited.
+                    if sender.park() == Ok(true) {
+                        conn.side().tx.parked.add(1);
+                    }
+                }
+                Room::Tcp => return Ok(self.by_tcp(&sender)),
+            }
+        }
+    }
+
+    fn blocks(&self) -> bool {
+        self.flags & MSG_DONTWAIT == 0 && !self.conn.is_nonblocking()
+    }
+
+    /// The place in the TCP stream behind which the ring opens; `None`: not now.
+    fn opening_position(&self) -> Option<u64> {
+        let conn = self.conn;
+        // Bytes that TCP holds back would hold back the ring behind them.
+        if conn.more_follows.load(Ordering::Relaxed) != 0
+            || conn.kernel_corked.load(Ordering::Relaxed) != 0
+            || conn.side().tx.kernel_senders.load(Ordering::SeqCst) != 0
+            || config::chaos()
+        {
+            return None;
+        }
+        conn.sent_position()
+    }
+
+    /// Copies up to `len` bytes behind the tail; returns how many, or minus errno.
+    fn fill(
+        &self,
+        sender: &Sender<'_, Pages>,
+        write: &yasmin_ring::Write,
+        len: usize,
+    ) -> Result<usize, Ret> {
+        match self.from {
+            Source::Buffers(buffers) => {
+                buffers.each(self.done, len, |base, len, done| {
+                    // SAFETY: the program's own buffer, `len` bytes of it.
+                    unsafe { sender.fill(write, done as u32, base, len) };
+                });
+                Ok(len)
+            }
+            Source::File { fd, offset, .. } => {
+                let mut done = 0;
+                for (at, len) in sender.spans(write, 0, len) {
+                    if len == 0 {
+                        break;
+                    }
+                    let from = offset + (self.done + done) as i64;
+                    // SAFETY: `spans` stays inside the ring's pages.
+                    let ret = unsafe { call!(pread64, fd, sender.memory.at(at), len, from) };
+                    if ret < 0 && done == 0 {
+                        return Err(ret);
+                    }
+                    done += ret.max(0) as usize;
+                    if ret < len as Ret {
+                        break;
+                    }
+                }
+                Ok(done)
+            }
+        }
+    }
+
+    fn note_cpu(&self, sender: &Sender<'_, Pages>) {
+        let cpu = spin::cpu();
+        if sender.block.sender_cpu() != cpu {
+            sender.block.set_sender_cpu(cpu);
+        }
+    }
+
+    /// A ring that is full again and again should be larger. The receiver gives a larger one
+    /// with its next offer, so the direction has to be parked once.
+    fn wants_growth(&self, sender: &Sender<'_, Pages>) -> bool {
+        let conn = self.conn;
+        if sender.class() >= conn.max_class() {
+            return false;
+        }
+        let full = conn.tx_full.fetch_add(1, Ordering::Relaxed) + 1;
+        if full == FULL_BEFORE_GROWTH {
+            sender.want_class(conn.max_class());
+        }
+        // The broker has to be asked by the other side first: try now and then.
+        full >= FULL_BEFORE_GROWTH && full.is_power_of_two() && full > 4
+    }
+
+    /// Tries without sleeping, under the lock; what is left may have to sleep outside it.
+    fn by_tcp(&mut self, sender: &Sender<'_, Pages>) -> Next {
+        let conn = self.conn;
+        options::apply_cork(conn, self.fd);
+        // sendfile has no flag to say that it shall not wait.
+        let may_wait = matches!(self.from, Source::File { .. }) && self.blocks();
+        let ret = if may_wait { -(EAGAIN as Ret) } else { self.kernel(self.flags | MSG_DONTWAIT) };
+        if ret > 0 {
+            self.sent(sender, ret);
+            if self.done == self.from.len_bytes() || !self.blocks() {
+                return Next::Return(self.done as Ret);
+            }
+        } else if ret != -(EAGAIN as Ret) || !self.blocks() {
+            return Next::Return(self.result(ret));
+        }
+        conn.side().tx.kernel_senders.fetch_add(1, Ordering::SeqCst);
+        Next::Kernel
+    }
+
+    fn sent(&mut self, sender: &Sender<'_, Pages>, ret: Ret) {
+        self.done += ret as usize;
+        self.conn.side().tx.tcp_bytes.add(ret as u64);
+        let more = u32::from(self.flags & MSG_MORE != 0);
+        self.conn.more_follows.store(more, Ordering::Relaxed);
+        self.note_cpu(sender);
+        sender.hint();
+    }
+
+    /// The rest in libc's send, without the lock; nobody opens the direction meanwhile.
+    /// `None`: there were more pieces than one send takes.
+    fn sleep(&mut self) -> Option<Ret> {
+        let mut tried = self.from.len_bytes() - self.done;
+        let ret = match self.from {
+            Source::Buffers(buffers) => {
+                let mut pieces = [NO_PIECE; 16];
+                let left = buffers.len_bytes - self.done;
+                let pieces = buffers.rest(self.done, left, &mut pieces);
+                tried = pieces.iter().map(|piece| piece.len).sum();
+                libc_send(self.fd, pieces, self.flags)
+            }
+            Source::File { .. } => self.kernel(self.flags),
+        };
+        let Ok(_guard) = self.conn.lock_tx(self.fd) else {
+            return Some(self.result(ret));
+        };
+        self.conn.side().tx.kernel_senders.fetch_sub(1, Ordering::SeqCst);
+        if ret > 0 {
+            let sender = self.conn.sender();
+            self.sent(&sender, ret);
+        }
+        let goes_on = ret == tried as Ret && self.done < self.from.len_bytes();
+        (!goes_on).then(|| self.result(ret))
+    }
+
+    /// One send in the kernel of what is left.
+    fn kernel(&self, flags: c_int) -> Ret {
+        match self.from {
+            Source::Buffers(buffers) => {
+                let mut pieces = [NO_PIECE; 16];
+                let left = buffers.len_bytes - self.done;
+                let pieces = buffers.rest(self.done, left, &mut pieces);
+                raw_send(self.fd, pieces, flags)
+            }
+            Source::File { fd, offset, len_bytes } => {
+                let mut offset = offset + self.done as i64;
+                // SAFETY: `offset` is ours. sendfile waits as the descriptor's flags say.
+                unsafe { call!(sendfile, self.fd, fd, &raw mut offset, len_bytes - self.done) }
+            }
+        }
+    }
+
+    fn result(&self, ret: Ret) -> Ret {
+        if self.done > 0 { self.done as Ret } else { ret }
+    }
+
+    /// Waits awake for the receiver to make room.
+    fn watch(&mut self) {
+        self.watched = true;
+        let conn = self.conn;
+        if spin::is_off() || !conn.tx_spin.allows() {
+            return;
+        }
+        let Some(_pin) = conn.pin(self.fd) else { return };
+        let sender = conn.sender();
+        let head = sender.head_raw();
+        let word = sender.block.word_raw();
+        let moved = spin::watch(
+            spin::budget_ticks(),
+            || sender.block.receiver_cpu(),
+            || sender.head_raw() != head || sender.block.word_raw() != word,
+        );
+        if moved {
+            // As long as the receiver reads on, waiting for it is worth it.
+            self.watched = false;
+        } else {
+            conn.tx_spin.lost();
+        }
+    }
+}
+
+fn raw_send(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {
+    if let [one] = pieces {
+        // SAFETY: the program's buffer.
+        return unsafe { call!(sendto, fd, one.base, one.len, flags, 0, 0) };
+    }
+    let msg = recv::message(pieces);
+    // SAFETY: the program's buffers.
+    unsafe { call!(sendmsg, fd, &raw const msg, flags) }
+}
+
+/// libc's send: sleeps, is cancelled, restarts, raises SIGPIPE as the program's own would.
+fn libc_send(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {
+    let ret = if let [one] = pieces {
+        // SAFETY: the program's buffer.
+        unsafe { real::send(fd, one.base, one.len, flags) }
+    } else {
+        let msg = recv::message(pieces);
+        // SAFETY: the program's buffers.
+        unsafe { real::sendmsg(fd, &raw const msg, flags) }
+    };
+    if ret < 0 { -(sys::errno() as Ret) } else { ret }
+}

@@ -1,0 +1,119 @@
+//! Waiting awake, for a short time that gives way.
+
+use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
+
+use crate::config::SPIN_US;
+use crate::{clock, real, sys};
+
+/// What a kind of attempt taught: after attempts that failed it skips more and more of them.
+/// All zero is a fresh one.
+#[repr(C)]
+pub struct Backoff {
+    fails: AtomicU32,
+    skip: AtomicU32,
+}
+
+/// At most this many attempts are skipped (as a power of two).
+const FAILS_MAX: u32 = 7;
+
+impl Backoff {
+    pub fn reset(&self) {
+        self.won();
+    }
+
+    /// Whether to try this time.
+    pub fn allows(&self) -> bool {
+        let skip = self.skip.load(Ordering::Relaxed);
+        if skip > 0 {
+            self.skip.store(skip - 1, Ordering::Relaxed);
+        }
+        skip == 0
+    }
+
+    pub fn won(&self) {
+        if self.fails.load(Ordering::Relaxed) != 0 {
+            self.fails.store(0, Ordering::Relaxed);
+            self.skip.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub fn lost(&self) {
+        let fails = (self.fails.load(Ordering::Relaxed) + 1).min(FAILS_MAX);
+        self.fails.store(fails, Ordering::Relaxed);
+        // The first failure is free: one late answer is no pattern.
+        self.skip.store((1 << (fails - 1)) - 1, Ordering::Relaxed);
+    }
+}
+
+/// Offset of the thread's struct rseq from its thread pointer; 0: none registered.
+static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
+
+/// CPU that is not known.
+pub const NO_CPU: u32 = u32::MAX;
+
+/// Finds where libc registered rseq, which tells the CPU without a system call.
+pub fn find_rseq() {
+    let (offset, size) = (real::next(b"__rseq_offset\0"), real::next(b"__rseq_size\0"));
+    if offset.is_null() || size.is_null() {
+        return;
+    }
+    // SAFETY: glibc 2.35's `const ptrdiff_t __rseq_offset` and `const unsigned __rseq_size`.
+    unsafe {
+        if *size.cast::<u32>() > 0 {
+            RSEQ_OFFSET.store(*offset.cast::<isize>(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The CPU that this thread runs on, plus 1 (so that zeroed pages say "not known").
+pub fn cpu() -> u32 {
+    let offset = RSEQ_OFFSET.load(Ordering::Relaxed);
+    if offset == 0 {
+        return NO_CPU;
+    }
+    let area = (sys::thread_pointer() as isize + offset) as *const u32;
+    // SAFETY: struct rseq of this thread; cpu_id is its second field, written by the kernel.
+    unsafe { area.add(1).read_volatile().wrapping_add(1) }
+}
+
+pub fn budget_ticks() -> u64 {
+    clock::us(u64::from(SPIN_US.load(Ordering::Relaxed)))
+}
+
+pub fn is_off() -> bool {
+    SPIN_US.load(Ordering::Relaxed) == 0
+}
+
+/// Watches `stirs` until it is true, for at most `budget` ticks. A peer that last ran on this
+/// very CPU needs it: yield to it. Returns whether it stirred.
+pub fn watch(budget: u64, peer_cpu: impl Fn() -> u32, stirs: impl FnMut() -> bool) -> bool {
+    watch_many(budget, peer_cpu, stirs, 64)
+}
+
+/// The same, where one look costs more: `looks` of them between two looks at the clock.
+pub fn watch_many(
+    budget: u64,
+    peer_cpu: impl Fn() -> u32,
+    mut stirs: impl FnMut() -> bool,
+    looks: u32,
+) -> bool {
+    let start = clock::ticks();
+    loop {
+        let peer = peer_cpu();
+        if peer != NO_CPU && peer != 0 && peer == cpu() {
+            if stirs() {
+                return true;
+            }
+            sys::sched_yield();
+        }
+        for _ in 0..looks {
+            if stirs() {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        if clock::ticks().wrapping_sub(start) > budget {
+            return stirs();
+        }
+    }
+}

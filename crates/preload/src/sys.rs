@@ -1,0 +1,239 @@
+//! System calls, made directly, and the few numbers of the kernel's ABI that are needed.
+
+use core::ffi::{c_int, c_void};
+
+pub use syscalls::Sysno;
+use syscalls::raw;
+
+/// Result of a raw system call: 0 or more, or minus errno.
+pub type Ret = isize;
+
+pub const EPERM: i32 = 1;
+pub const ENOENT: i32 = 2;
+pub const ESRCH: i32 = 3;
+pub const EINTR: i32 = 4;
+pub const EBADF: i32 = 9;
+pub const EAGAIN: i32 = 11;
+pub const EEXIST: i32 = 17;
+pub const EINVAL: i32 = 22;
+pub const ENOSYS: i32 = 38;
+pub const ECONNRESET: i32 = 104;
+
+pub const MSG_OOB: c_int = 1;
+pub const MSG_PEEK: c_int = 2;
+pub const MSG_TRUNC: c_int = 0x20;
+pub const MSG_DONTWAIT: c_int = 0x40;
+pub const MSG_WAITALL: c_int = 0x100;
+pub const MSG_ERRQUEUE: c_int = 0x2000;
+pub const MSG_NOSIGNAL: c_int = 0x4000;
+pub const MSG_MORE: c_int = 0x8000;
+pub const MSG_WAITFORONE: c_int = 0x10000;
+pub const MSG_ZEROCOPY: c_int = 0x0400_0000;
+pub const MSG_FASTOPEN: c_int = 0x2000_0000;
+pub const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
+
+pub const POLLIN: i16 = 1;
+pub const POLLPRI: i16 = 2;
+pub const POLLOUT: i16 = 4;
+pub const POLLERR: i16 = 8;
+pub const POLLHUP: i16 = 0x10;
+pub const POLLRDNORM: i16 = 0x40;
+pub const POLLWRNORM: i16 = 0x100;
+pub const POLLRDHUP: i16 = 0x2000;
+
+pub const SOL_SOCKET: c_int = 1;
+pub const SO_RCVLOWAT: c_int = 18;
+pub const SO_LINGER: c_int = 13;
+pub const SO_PEERCRED: c_int = 17;
+pub const SO_PROTOCOL: c_int = 38;
+pub const SO_COOKIE: c_int = 57;
+pub const SOL_TCP: c_int = 6;
+pub const TCP_NODELAY: c_int = 1;
+pub const TCP_CORK: c_int = 3;
+pub const TCP_INFO: c_int = 11;
+pub const TCP_ULP: c_int = 31;
+pub const IPPROTO_TCP: c_int = 6;
+
+pub const F_DUPFD: c_int = 0;
+pub const F_GETFD: c_int = 1;
+pub const F_GETFL: c_int = 3;
+pub const F_SETFL: c_int = 4;
+pub const F_DUPFD_CLOEXEC: c_int = 1030;
+pub const O_NONBLOCK: c_int = 0o4000;
+pub const FD_CLOEXEC: c_int = 1;
+pub const FIONREAD: usize = 0x541b;
+pub const FIONBIO: usize = 0x5421;
+pub const SIOCOUTQ: usize = 0x5411;
+pub const SIOCATMARK: usize = 0x8905;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IoVec {
+    pub base: *mut u8,
+    pub len: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MsgHdr {
+    pub name: *mut c_void,
+    pub namelen: u32,
+    pub iov: *mut IoVec,
+    pub iovlen: usize,
+    pub control: *mut c_void,
+    pub controllen: usize,
+    pub flags: c_int,
+}
+
+#[repr(C)]
+pub struct MMsgHdr {
+    pub hdr: MsgHdr,
+    pub len: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PollFd {
+    pub fd: c_int,
+    pub events: i16,
+    pub revents: i16,
+}
+
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+pub struct EpollEvent {
+    pub events: u32,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct TimeSpec {
+    pub sec: i64,
+    pub nsec: i64,
+}
+
+unsafe extern "C" {
+    fn __errno_location() -> *mut c_int;
+}
+
+pub fn set_errno(errno: i32) {
+    // SAFETY: libc's thread-local errno, valid for the thread's life.
+    unsafe { *__errno_location() = errno }
+}
+
+pub fn errno() -> i32 {
+    // SAFETY: as above.
+    unsafe { *__errno_location() }
+}
+
+/// Turns a raw result into what libc's functions return.
+pub fn returned(ret: Ret) -> isize {
+    if ret < 0 {
+        set_errno(-ret as i32);
+        return -1;
+    }
+    ret
+}
+
+macro_rules! call {
+    ($nr:ident) => { $crate::sys::call6($crate::sys::Sysno::$nr, 0, 0, 0, 0, 0, 0) };
+    ($nr:ident, $a:expr) => { $crate::sys::call6($crate::sys::Sysno::$nr, $a as usize, 0, 0, 0, 0, 0) };
+    ($nr:ident, $a:expr, $b:expr) => { $crate::sys::call6($crate::sys::Sysno::$nr, $a as usize, $b as usize, 0, 0, 0, 0) };
+    ($nr:ident, $a:expr, $b:expr, $c:expr) => { $crate::sys::call6($crate::sys::Sysno::$nr, $a as usize, $b as usize, $c as usize, 0, 0, 0) };
+    ($nr:ident, $a:expr, $b:expr, $c:expr, $d:expr) => { $crate::sys::call6($crate::sys::Sysno::$nr, $a as usize, $b as usize, $c as usize, $d as usize, 0, 0) };
+    ($nr:ident, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr) => { $crate::sys::call6($crate::sys::Sysno::$nr, $a as usize, $b as usize, $c as usize, $d as usize, $e as usize, 0) };
+    ($nr:ident, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr) => { $crate::sys::call6($crate::sys::Sysno::$nr, $a as usize, $b as usize, $c as usize, $d as usize, $e as usize, $f as usize) };
+}
+pub(crate) use call;
+
+/// A system call with its arguments as they are.
+///
+/// # Safety
+/// As the system call demands of its pointers.
+pub unsafe fn call6(nr: Sysno, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> Ret {
+    // SAFETY: the caller vouches for what the call does.
+    unsafe { raw::syscall6(nr, a, b, c, d, e, f) as Ret }
+}
+
+pub fn abort() -> ! {
+    loop {
+        // SAFETY: kill and exit_group touch no memory.
+        unsafe {
+            let pid = call!(getpid);
+            call!(kill, pid, 6);
+            call!(exit_group, 134);
+        }
+    }
+}
+
+pub fn getpid() -> u32 {
+    // SAFETY: no memory involved.
+    unsafe { call!(getpid) as u32 }
+}
+
+pub fn sched_yield() {
+    // SAFETY: no memory involved.
+    unsafe { call!(sched_yield) };
+}
+
+pub fn close(fd: c_int) -> Ret {
+    // SAFETY: closes a descriptor; nothing else.
+    unsafe { call!(close, fd) }
+}
+
+/// Zeroed private pages, touched lazily; `None` when the kernel has none.
+pub fn map_private(len_bytes: usize) -> Option<*mut u8> {
+    map(len_bytes, 0x02 | 0x20 | 0x4000, -1)
+}
+
+/// Zeroed pages that children of fork share.
+pub fn map_fork_shared(len_bytes: usize) -> Option<*mut u8> {
+    map(len_bytes, 0x01 | 0x20, -1)
+}
+
+pub fn map_file(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
+    map(len_bytes, 0x01, fd)
+}
+
+fn map(len_bytes: usize, flags: usize, fd: c_int) -> Option<*mut u8> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let at = unsafe { call!(mmap, 0, len_bytes, 3, flags, fd as isize, 0) };
+    (at > 0).then_some(at as *mut u8)
+}
+
+/// # Safety
+/// Nobody uses the range any more.
+pub unsafe fn unmap(at: *mut u8, len_bytes: usize) {
+    // SAFETY: the caller vouches for the range.
+    unsafe { call!(munmap, at, len_bytes) };
+}
+
+pub fn getsockopt_u64(fd: c_int, level: c_int, name: c_int, len_bytes: u32) -> Option<u64> {
+    let mut value = 0u64;
+    let mut len = len_bytes;
+    // SAFETY: value and len are ours and outlive the call; len_bytes <= 8.
+    let ret = unsafe { call!(getsockopt, fd, level, name, &raw mut value, &raw mut len) };
+    (ret >= 0).then_some(value)
+}
+
+pub fn setsockopt_bytes(fd: c_int, level: c_int, name: c_int, value: &[u8]) -> Ret {
+    // SAFETY: the kernel reads `value` only.
+    unsafe { call!(setsockopt, fd, level, name, value.as_ptr(), value.len()) }
+}
+
+/// poll of one descriptor that does not wait; returns revents.
+pub fn poll_now(fd: c_int, events: i16) -> i16 {
+    let mut one = PollFd { fd, events, revents: 0 };
+    // SAFETY: one pollfd of ours.
+    let ret = unsafe { call!(poll, &raw mut one, 1, 0) };
+    if ret > 0 { one.revents } else { 0 }
+}
+
+/// The thread pointer: a number that no other thread of the process has.
+pub fn thread_pointer() -> u64 {
+    let me: u64;
+    // SAFETY: the first word of the thread block points to itself on x86-64 (psABI TLS).
+    unsafe { core::arch::asm!("mov {}, fs:0", out(reg) me, options(nostack, readonly, preserves_flags)) };
+    me
+}

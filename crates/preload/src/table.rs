@@ -1,0 +1,294 @@
+//! The one table: what this process knows of each descriptor.
+//!
+//! An entry is 64 bits, changed by compare-and-swap:
+//!
+//! ```text
+//! bits 0-2  kind: 0 nothing, 1 candidate, 2 connection, 3 set, 4 the broker's socket
+//! kind 2, 3: the rest is the address of a Conn or a Set (64-byte aligned)
+//! kind 1:   3 role   4 offer out   8-23 fork slot   24-35 messages   36-51 KiB   52-63 calls in flight
+//! ```
+//!
+//! A candidate counts its calls in flight because a channel must not be attached while another
+//! thread is inside the kernel on the same socket: it would read or write past the switch.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::conn::Conn;
+use crate::set::Set;
+use crate::sys;
+
+/// Descriptors at or above this are left to libc.
+pub const CAPACITY: usize = 1 << 20;
+
+const KIND: u64 = 7;
+const KIND_CANDIDATE: u64 = 1;
+const KIND_CONN: u64 = 2;
+const KIND_SET: u64 = 3;
+const KIND_BROKER: u64 = 4;
+
+const ACCEPTOR: u64 = 1 << 3;
+const PENDING: u64 = 1 << 4;
+const SLOT_SHIFT: u32 = 8;
+const SLOT_MASK: u64 = 0xffff << SLOT_SHIFT;
+const MESSAGE: u64 = 1 << 24;
+const MESSAGES_MASK: u64 = 0xfff << 24;
+const KIB: u64 = 1 << 36;
+const KIB_MASK: u64 = 0xffff << 36;
+const IN_FLIGHT: u64 = 1 << 52;
+
+static ENTRIES: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+static WATCHES: AtomicPtr<Watch> = AtomicPtr::new(core::ptr::null_mut());
+/// One more than the highest descriptor that ever had an entry.
+static END: AtomicU32 = AtomicU32::new(0);
+
+/// What an epoll set was told of a descriptor, and the offer that is out for it.
+#[repr(C)]
+pub struct Watch {
+    /// The `Set` that watches it, or null. One at most; a second one is `MANY_SETS`.
+    pub set: AtomicPtr<Set>,
+    pub data: AtomicU64,
+    /// What the program asked for.
+    pub events: AtomicU32,
+    pub flags: AtomicU32,
+    /// Identifier of the offer that is out.
+    pub offer_id: AtomicU64,
+}
+
+impl Watch {
+    /// The program has it in the set.
+    pub const PRESENT: u32 = 1;
+    /// The kernel has it in the set.
+    pub const IN_KERNEL: u32 = 2;
+    /// The kernel's idea differs from the program's.
+    pub const DIRTY: u32 = 4;
+    /// It was put into more than one set.
+    pub const MANY_SETS: u32 = 8;
+
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    pub fn add(&self, flag: u32) {
+        self.flags.fetch_or(flag, Ordering::Relaxed);
+    }
+
+    pub fn remove(&self, flag: u32) {
+        self.flags.fetch_and(!flag, Ordering::Relaxed);
+    }
+}
+
+pub enum Entry {
+    Nothing,
+    Candidate(Candidate),
+    Conn(&'static Conn),
+    Set(&'static Set),
+    Broker,
+}
+
+/// A candidate's entry as it was when loaded.
+#[derive(Clone, Copy)]
+pub struct Candidate(pub u64);
+
+impl Candidate {
+    pub fn new(acceptor: bool) -> Self {
+        Self(KIND_CANDIDATE | if acceptor { ACCEPTOR } else { 0 })
+    }
+
+    pub fn is_acceptor(self) -> bool {
+        self.0 & ACCEPTOR != 0
+    }
+
+    pub fn is_pending(self) -> bool {
+        self.0 & PENDING != 0
+    }
+
+    pub fn slot(self) -> usize {
+        ((self.0 & SLOT_MASK) >> SLOT_SHIFT) as usize
+    }
+
+    pub fn messages(self) -> u32 {
+        ((self.0 & MESSAGES_MASK) / MESSAGE) as u32
+    }
+
+    pub fn bytes(self) -> u32 {
+        ((self.0 & KIB_MASK) / KIB) as u32 * 1024
+    }
+
+    pub fn is_in_flight(self) -> bool {
+        self.0 >= IN_FLIGHT
+    }
+
+    fn enter(self) -> Self {
+        Self(self.0.wrapping_add(IN_FLIGHT))
+    }
+
+    fn leave(self, len_bytes: usize, counts: bool) -> Self {
+        let mut raw = if self.is_in_flight() { self.0 - IN_FLIGHT } else { self.0 };
+        if counts {
+            if self.messages() < 0xf00 {
+                raw += MESSAGE;
+            }
+            if (raw & KIB_MASK) < KIB_MASK / 2 {
+                raw += KIB * ((len_bytes as u64) / 1024).min(0x1000);
+            }
+        }
+        Self(raw)
+    }
+
+    pub fn with_pending(self, pending: bool) -> Self {
+        Self(if pending { self.0 | PENDING } else { self.0 & !PENDING })
+    }
+
+    pub fn with_slot(self, slot: usize) -> Self {
+        Self(self.0 & !SLOT_MASK | (slot as u64) << SLOT_SHIFT & SLOT_MASK)
+    }
+
+    /// Without calls in flight.
+    pub fn alone(self) -> Self {
+        Self(self.0 & (IN_FLIGHT - 1))
+    }
+
+    /// Starts counting again from nothing.
+    pub fn forget_counts(self) -> Self {
+        Self(self.0 & !(MESSAGES_MASK | KIB_MASK))
+    }
+}
+
+pub fn map() {
+    if let Some(at) = sys::map_private(CAPACITY * size_of::<AtomicU64>()) {
+        ENTRIES.store(at.cast(), Ordering::Release);
+    }
+    if let Some(at) = sys::map_private(CAPACITY * size_of::<Watch>()) {
+        WATCHES.store(at.cast(), Ordering::Release);
+    }
+}
+
+/// The descriptor's cell; `None` outside the table.
+#[inline]
+pub fn cell(fd: c_int) -> Option<&'static AtomicU64> {
+    let base = ENTRIES.load(Ordering::Relaxed);
+    if base.is_null() || fd as u32 as usize >= CAPACITY {
+        return None;
+    }
+    // SAFETY: the table is never unmapped and the index is inside it.
+    Some(unsafe { &*base.add(fd as usize) })
+}
+
+pub fn watch(fd: c_int) -> Option<&'static Watch> {
+    let base = WATCHES.load(Ordering::Relaxed);
+    if base.is_null() || fd as u32 as usize >= CAPACITY {
+        return None;
+    }
+    // SAFETY: as for `cell`.
+    Some(unsafe { &*base.add(fd as usize) })
+}
+
+#[inline]
+pub fn raw(fd: c_int) -> u64 {
+    cell(fd).map_or(0, |cell| cell.load(Ordering::Acquire))
+}
+
+#[inline]
+pub fn decode(raw: u64) -> Entry {
+    match raw & KIND {
+        KIND_CANDIDATE => Entry::Candidate(Candidate(raw)),
+        // SAFETY: only `set_conn` and `set_set` store these kinds, with addresses of objects
+        // in slabs that are never unmapped.
+        KIND_CONN => Entry::Conn(unsafe { &*((raw & !KIND) as *const Conn) }),
+        // SAFETY: as above.
+        KIND_SET => Entry::Set(unsafe { &*((raw & !KIND) as *const Set) }),
+        KIND_BROKER => Entry::Broker,
+        _ => Entry::Nothing,
+    }
+}
+
+#[inline]
+pub fn get(fd: c_int) -> Entry {
+    decode(raw(fd))
+}
+
+pub fn conn_of(fd: c_int) -> Option<&'static Conn> {
+    match get(fd) {
+        Entry::Conn(conn) => Some(conn),
+        _ => None,
+    }
+}
+
+pub fn is_conn(raw: u64, conn: &Conn) -> bool {
+    raw == (core::ptr::from_ref(conn) as u64 | KIND_CONN)
+}
+
+pub fn conn_raw(conn: &Conn) -> u64 {
+    core::ptr::from_ref(conn) as u64 | KIND_CONN
+}
+
+fn store(fd: c_int, raw: u64) {
+    if let Some(cell) = cell(fd) {
+        if raw != 0 {
+            END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+        }
+        cell.store(raw, Ordering::Release);
+    }
+}
+
+pub fn clear(fd: c_int) {
+    if raw(fd) != 0 {
+        store(fd, 0);
+    }
+}
+
+pub fn set_candidate(fd: c_int, candidate: Candidate) {
+    store(fd, candidate.0);
+}
+
+pub fn set_conn(fd: c_int, conn: &'static Conn) {
+    store(fd, conn_raw(conn));
+}
+
+pub fn set_set(fd: c_int, set: &'static Set) {
+    store(fd, core::ptr::from_ref(set) as u64 | KIND_SET);
+}
+
+pub fn set_broker(fd: c_int) {
+    store(fd, KIND_BROKER);
+}
+
+/// One more than the highest descriptor that ever had an entry.
+pub fn end() -> c_int {
+    END.load(Ordering::Relaxed) as c_int
+}
+
+/// Replaces a candidate's entry, unless it changed since it was loaded.
+pub fn swap(fd: c_int, from: Candidate, to: u64) -> bool {
+    cell(fd).is_some_and(|cell| {
+        cell.compare_exchange(from.0, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+/// Changes a candidate's entry by `f`; does nothing when it is no candidate any more.
+pub fn change(fd: c_int, f: impl Fn(Candidate) -> Candidate) -> Option<Candidate> {
+    let cell = cell(fd)?;
+    loop {
+        let raw = cell.load(Ordering::Acquire);
+        if raw & KIND != KIND_CANDIDATE {
+            return None;
+        }
+        let next = f(Candidate(raw));
+        if cell.compare_exchange_weak(raw, next.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return Some(next);
+        }
+    }
+}
+
+/// A call on a candidate begins. False: it is no candidate any more.
+#[inline]
+pub fn enter(fd: c_int) -> bool {
+    change(fd, Candidate::enter).is_some()
+}
+
+/// The call ended and moved `len_bytes` (`counts`: it was a send or a receive that worked).
+#[inline]
+pub fn leave(fd: c_int, len_bytes: usize, counts: bool) -> Option<Candidate> {
+    change(fd, |candidate| candidate.leave(len_bytes, counts))
+}

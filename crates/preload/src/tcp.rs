@@ -1,0 +1,92 @@
+//! What the kernel knows of a TCP connection.
+
+use core::ffi::c_int;
+
+use crate::sys::{self, FIONREAD, SIOCOUTQ, SOL_TCP, TCP_INFO, call};
+
+/// Offsets in struct tcp_info (linux/tcp.h).
+const BYTES_ACKED: usize = 120;
+const BYTES_RECEIVED: usize = 128;
+const INFO_BYTES: usize = 136;
+
+const ESTABLISHED: u8 = 1;
+const OPT_SYN_DATA: u8 = 0x20;
+
+/// Two looks that must agree; a connection under full traffic needs a few.
+const TRIES: u32 = 1000;
+
+fn info(fd: c_int) -> Option<[u8; INFO_BYTES]> {
+    let mut info = [0u8; INFO_BYTES];
+    let mut len = INFO_BYTES as u32;
+    // SAFETY: the kernel fills at most `len` bytes of `info`.
+    let ret =
+        unsafe { call!(getsockopt, fd, SOL_TCP, TCP_INFO, info.as_mut_ptr(), &raw mut len) };
+    (ret >= 0 && len as usize == INFO_BYTES).then_some(info)
+}
+
+fn u64_at(info: &[u8; INFO_BYTES], at: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&info[at..at + 8]);
+    u64::from_ne_bytes(raw)
+}
+
+fn queue(fd: c_int, request: usize) -> Option<u64> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes one int.
+    let ret = unsafe { call!(ioctl, fd, request, &raw mut bytes) };
+    (ret >= 0 && bytes >= 0).then_some(bytes as u64)
+}
+
+/// Bytes that wait in the kernel to be read.
+pub fn unread_bytes(fd: c_int) -> Option<u64> {
+    queue(fd, FIONREAD)
+}
+
+/// Whether it is established and began without data in its SYN.
+pub fn is_plain_established(fd: c_int) -> bool {
+    info(fd).is_some_and(|info| info[0] == ESTABLISHED && info[5] & OPT_SYN_DATA == 0)
+}
+
+/// Bytes that this end wrote to the connection so far. Nobody else may be writing.
+///
+/// Acknowledged plus still queued: unlike bytes_sent, exact also when a queueing discipline
+/// dropped a segment at its first attempt. The connector's count includes its SYN.
+pub fn sent_position(fd: c_int, is_connector: bool) -> Option<u64> {
+    let mut queued = queue(fd, SIOCOUTQ)?;
+    for _ in 0..TRIES {
+        let acked = u64_at(&info(fd)?, BYTES_ACKED);
+        let again = queue(fd, SIOCOUTQ)?;
+        if again == queued {
+            return (acked + queued).checked_sub(u64::from(is_connector));
+        }
+        queued = again;
+    }
+    None
+}
+
+/// Bytes that this end's program took from the connection so far. Nobody else may be reading.
+pub fn read_position(fd: c_int) -> Option<u64> {
+    let mut unread = queue(fd, FIONREAD)?;
+    for _ in 0..TRIES {
+        let received = u64_at(&info(fd)?, BYTES_RECEIVED);
+        let again = queue(fd, FIONREAD)?;
+        if again == unread {
+            return received.checked_sub(unread);
+        }
+        unread = again;
+    }
+    None
+}
+
+/// Whether the kernel has seen the peer go, or an error.
+pub fn is_over(fd: c_int) -> bool {
+    let over = sys::POLLERR | sys::POLLHUP | sys::POLLRDHUP;
+    sys::poll_now(fd, sys::POLLRDHUP) & over != 0
+}
+
+/// Sends a reset to the peer; the descriptor stays.
+pub fn reset(fd: c_int) {
+    let unspecified = [0u16; 8];
+    // SAFETY: an AF_UNSPEC address of 16 bytes: tcp_disconnect.
+    unsafe { call!(connect, fd, unspecified.as_ptr(), 16) };
+}

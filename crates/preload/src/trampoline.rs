@@ -1,0 +1,90 @@
+//! Entries that only need something done first, and then are libc's with every argument as it
+//! was, variadic ones among them.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::{options, process, real, sys};
+
+macro_rules! trampolines {
+    ($($name:ident, $slot:ident, $hook:path;)*) => {
+        $(
+        #[allow(non_upper_case_globals)]
+        static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+        /// libc's function of this name, after the hook.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub extern "C" fn $name() {
+            // All argument registers are kept; seven words and 128 bytes keep rsp aligned.
+            core::arch::naked_asm!(
+                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                "sub rsp, 128",
+                "movups [rsp], xmm0", "movups [rsp + 16], xmm1",
+                "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
+                "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5",
+                "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
+                "call {hook}",
+                "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]",
+                "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
+                "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]",
+                "movups xmm6, [rsp + 96]", "movups xmm7, [rsp + 112]",
+                "add rsp, 128",
+                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                "jmp qword ptr [rip + {slot}]",
+                hook = sym $hook,
+                slot = sym $slot,
+            )
+        }
+        )*
+
+        pub fn resolve() {
+            $($slot.store(real::next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
+            SYSCALL.store(real::next(b"syscall\0"), Ordering::Relaxed);
+        }
+    };
+}
+
+trampolines! {
+    execve, EXECVE, process::before_exec;
+    execv, EXECV, process::before_exec;
+    execvp, EXECVP, process::before_exec;
+    execvpe, EXECVPE, process::before_exec;
+    execl, EXECL, process::before_exec;
+    execlp, EXECLP, process::before_exec;
+    execle, EXECLE, process::before_exec;
+    fexecve, FEXECVE, process::before_exec;
+    execveat, EXECVEAT, process::before_exec;
+    posix_spawn, POSIX_SPAWN, process::before_spawn;
+    posix_spawnp, POSIX_SPAWNP, process::before_spawn;
+    system, SYSTEM, process::before_spawn;
+    popen, POPEN, process::before_spawn;
+    dprintf, DPRINTF, stdio_takes;
+    vdprintf, VDPRINTF, stdio_takes;
+    fdopen, FDOPEN, stdio_takes;
+}
+
+/// libc's stdio reads and writes by entries that nobody can get in front of.
+extern "C" fn stdio_takes(fd: c_int) {
+    options::leave_to_others(fd);
+}
+
+static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// syscall(2), but for io_uring_setup: its requests would pass this library by.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "cmp rdi, 425",
+        "je {refuse}",
+        "jmp qword ptr [rip + {slot}]",
+        refuse = sym refuse,
+        slot = sym SYSCALL,
+    )
+}
+
+extern "C" fn refuse() -> isize {
+    sys::set_errno(sys::ENOSYS);
+    -1
+}
