@@ -32,7 +32,8 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 .PHONY: needs-build needs-demo needs-test lint unit loom e2e licences fuzz-smoke
 
 build: needs-build
-	$(CARGO) build --release
+	$(CARGO) build --release --workspace --exclude yasmin-preload --exclude yasmin-tests
+	$(CARGO) build --release -p yasmin-preload
 
 demo: needs-demo build
 	$(RELEASE)/yasmin demo $(DEMO)

@@ -1,6 +1,6 @@
 //! Waiting awake, for a short time that gives way.
 
-use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
 
 use crate::config::SPIN_US;
 use crate::{clock, real, sys};
@@ -80,8 +80,40 @@ pub fn budget_ticks() -> u64 {
     clock::us(u64::from(SPIN_US.load(Ordering::Relaxed)))
 }
 
+/// Whether nobody watches at the moment: the user's budget is 0, or the CPUs are crowded.
 pub fn is_off() -> bool {
-    SPIN_US.load(Ordering::Relaxed) == 0
+    SPIN_US.load(Ordering::Relaxed) == 0 || is_crowded()
+}
+
+/// A gap this long between two looks means that another thread had the CPU.
+const PREEMPTED_US: u64 = 300;
+const CROWDED_MIN_US: u64 = 5_000;
+const CROWDED_MAX_US: u64 = 640_000;
+
+/// Until when (ticks) this process does not watch, and for how long it was last told so.
+///
+/// Who watches uses up the slice that it will need when the answer comes: with more runnable
+/// threads than CPUs, TCP's sleep and wake-up is faster (measured: a 64 B round trip among
+/// compilers, p99 4 us sleeping, 7 ms watching).
+static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
+static CROWDED_US: AtomicU64 = AtomicU64::new(0);
+
+fn is_crowded() -> bool {
+    let until = CROWDED_UNTIL.load(Ordering::Relaxed);
+    until != 0 && clock::ticks() < until
+}
+
+#[cold]
+fn was_preempted() {
+    let now = clock::ticks();
+    let last_us = CROWDED_US.load(Ordering::Relaxed);
+    let since = now.wrapping_sub(CROWDED_UNTIL.load(Ordering::Relaxed));
+    // Long ago: a single event, and no pattern.
+    let is_fresh = since < clock::us(4 * last_us.max(CROWDED_MIN_US));
+    let us = if is_fresh { (last_us * 2).min(CROWDED_MAX_US) } else { CROWDED_MIN_US };
+    let us = us.max(CROWDED_MIN_US);
+    CROWDED_US.store(us, Ordering::Relaxed);
+    CROWDED_UNTIL.store(now + clock::us(us), Ordering::Relaxed);
 }
 
 /// Watches `stirs` until it is true, for at most `budget` ticks. A peer that last ran on this
@@ -98,6 +130,7 @@ pub fn watch_many(
     looks: u32,
 ) -> bool {
     let start = clock::ticks();
+    let mut last = start;
     loop {
         let peer = peer_cpu();
         if peer != NO_CPU && peer != 0 && peer == cpu() {
@@ -112,7 +145,13 @@ pub fn watch_many(
             }
             core::hint::spin_loop();
         }
-        if clock::ticks().wrapping_sub(start) > budget {
+        let now = clock::ticks();
+        if now.wrapping_sub(last) > clock::us(PREEMPTED_US) {
+            was_preempted();
+            return stirs();
+        }
+        last = now;
+        if now.wrapping_sub(start) > budget {
             return stirs();
         }
     }

@@ -8,13 +8,10 @@ use syscalls::raw;
 /// Result of a raw system call: 0 or more, or minus errno.
 pub type Ret = isize;
 
-pub const EPERM: i32 = 1;
-pub const ENOENT: i32 = 2;
 pub const ESRCH: i32 = 3;
 pub const EINTR: i32 = 4;
 pub const EBADF: i32 = 9;
 pub const EAGAIN: i32 = 11;
-pub const EEXIST: i32 = 17;
 pub const EINVAL: i32 = 22;
 pub const ENOSYS: i32 = 38;
 pub const ECONNRESET: i32 = 104;
@@ -64,7 +61,6 @@ pub const FD_CLOEXEC: c_int = 1;
 pub const FIONREAD: usize = 0x541b;
 pub const FIONBIO: usize = 0x5421;
 pub const SIOCOUTQ: usize = 0x5411;
-pub const SIOCATMARK: usize = 0x8905;
 
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -37,11 +37,6 @@ fn queue(fd: c_int, request: usize) -> Option<u64> {
     (ret >= 0 && bytes >= 0).then_some(bytes as u64)
 }
 
-/// Bytes that wait in the kernel to be read.
-pub fn unread_bytes(fd: c_int) -> Option<u64> {
-    queue(fd, FIONREAD)
-}
-
 /// Whether it is established and began without data in its SYN.
 pub fn is_plain_established(fd: c_int) -> bool {
     info(fd).is_some_and(|info| info[0] == ESTABLISHED && info[5] & OPT_SYN_DATA == 0)
@@ -65,10 +60,19 @@ pub fn sent_position(fd: c_int, is_connector: bool) -> Option<u64> {
 }
 
 /// Bytes that this end's program took from the connection so far. Nobody else may be reading.
+///
+/// The kernel counts the peer's FIN as a byte received (measured), but not as unread.
 pub fn read_position(fd: c_int) -> Option<u64> {
+    const TIME_WAIT: u8 = 6;
+    const CLOSE: u8 = 7;
+    const CLOSE_WAIT: u8 = 8;
+    const LAST_ACK: u8 = 9;
+    const CLOSING: u8 = 11;
     let mut unread = queue(fd, FIONREAD)?;
     for _ in 0..TRIES {
-        let received = u64_at(&info(fd)?, BYTES_RECEIVED);
+        let info = info(fd)?;
+        let fin = matches!(info[0], TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING);
+        let received = u64_at(&info, BYTES_RECEIVED).saturating_sub(u64::from(fin));
         let again = queue(fd, FIONREAD)?;
         if again == unread {
             return received.checked_sub(unread);

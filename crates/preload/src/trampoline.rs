@@ -25,6 +25,11 @@ macro_rules! trampolines {
                 "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5",
                 "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
                 "call {hook}",
+                // Called before this library's constructor ran: look it up now.
+                "cmp qword ptr [rip + {slot}], 0",
+                "jne 2f",
+                "call {resolve}",
+                "2:",
                 "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]",
                 "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
                 "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]",
@@ -33,12 +38,13 @@ macro_rules! trampolines {
                 "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
                 "jmp qword ptr [rip + {slot}]",
                 hook = sym $hook,
+                resolve = sym resolve,
                 slot = sym $slot,
             )
         }
         )*
 
-        pub fn resolve() {
+        pub extern "C" fn resolve() {
             $($slot.store(real::next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
             SYSCALL.store(real::next(b"syscall\0"), Ordering::Relaxed);
         }
@@ -78,7 +84,26 @@ pub extern "C" fn syscall() {
     core::arch::naked_asm!(
         "cmp rdi, 425",
         "je {refuse}",
+        "cmp qword ptr [rip + {slot}], 0",
+        "jne 2f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "push rax",
+        "call {resolve}",
+        "pop rax",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "2:",
         "jmp qword ptr [rip + {slot}]",
+        resolve = sym resolve,
         refuse = sym refuse,
         slot = sym SYSCALL,
     )
