@@ -19,8 +19,11 @@ use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, Role, ToBroker};
 /// Ends that one process may have offered and not released.
 const ENDS_PER_PROCESS: usize = 16384;
 
-/// Offers that may wait, of all processes together.
-const WAITING: usize = 65536;
+/// Ends of all processes of one user.
+const ENDS_PER_USER: usize = 65536;
+
+/// Offers that may wait, of all users together.
+const WAITING: usize = 4 * ENDS_PER_USER;
 
 /// How long an offer waits for its peer's. A peer that is busy under the library offers within
 /// moments; one that has not by then is not under it.
@@ -29,10 +32,18 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Declined connections that `status` still shows.
 const DECLINED_SHOWN: usize = 256;
 
+/// What all processes of one user have.
+#[derive(Default)]
+struct User {
+    clients: usize,
+    ends: usize,
+}
+
 pub struct Limits {
     pub first_class: u8,
     pub max_class: u8,
     pub clients_per_user: usize,
+    pub clients_of_root: usize,
 }
 
 /// One end of a connection, from its OFFER until its RELEASE.
@@ -75,7 +86,8 @@ pub struct Broker {
     pub channels: BTreeMap<u64, Channel>,
     pub declined: VecDeque<Declined>,
     clients: HashMap<u64, Client>,
-    clients_of: HashMap<u32, usize>,
+    /// By user; no entry is all zero.
+    users: HashMap<u32, User>,
     ends: BTreeMap<u64, End>,
     /// Network namespace and socket cookie of every end that waits or is paired.
     cookies: HashMap<(Option<u64>, u64), u64>,
@@ -98,7 +110,7 @@ impl Broker {
             channels: BTreeMap::new(),
             declined: VecDeque::new(),
             clients: HashMap::new(),
-            clients_of: HashMap::new(),
+            users: HashMap::new(),
             ends: BTreeMap::new(),
             cookies: HashMap::new(),
             table: Table::new(WAITING),
@@ -126,17 +138,25 @@ impl Broker {
         self.clients.get(&token)
     }
 
+    pub fn client_mut(&mut self, token: u64) -> Option<&mut Client> {
+        self.clients.get_mut(&token)
+    }
+
     /// Takes a new connection, unless its user has too many; gives its token.
     pub fn connected(&mut self, fd: OwnedFd) -> Option<u64> {
         let client = Client::new(fd).ok()?;
         let uid = client.uid;
-        let count = self.clients_of.entry(uid).or_insert(0);
-        if *count >= self.limits.clients_per_user || self.examiner.blocked(uid) {
-            tracing::debug!(uid, "too many connections of one user");
+        let limit = match uid {
+            0 => self.limits.clients_of_root,
+            _ => self.limits.clients_per_user,
+        };
+        let count = self.users.get(&uid).map_or(0, |user| user.clients);
+        if count >= limit || self.examiner.blocked(uid) {
+            tracing::debug!(uid, count, "refused: too many connections, or stuck descriptors");
             self.examiner.close(uid, vec![client.into_fd()]);
             return None;
         }
-        *count += 1;
+        self.users.entry(uid).or_default().clients += 1;
         let token = self.name();
         self.clients.insert(token, client);
         Some(token)
@@ -149,10 +169,11 @@ impl Broker {
             self.forget_end(serial);
         }
         self.declined.retain(|declined| declined.client != token);
-        if let Some(count) = self.clients_of.get_mut(&client.uid) {
-            *count -= 1;
-            if *count == 0 {
-                self.clients_of.remove(&client.uid);
+        if let Some(user) = self.users.get_mut(&client.uid) {
+            user.clients -= 1;
+            user.ends -= client.ends.len();
+            if user.clients == 0 {
+                self.users.remove(&client.uid);
             }
         }
         self.examiner.close(client.uid, vec![client.into_fd()]);
@@ -226,21 +247,27 @@ impl Broker {
             self.examiner.close(client.uid, vec![fd]);
             return Err(Gone);
         }
-        if client.ends.len() >= ENDS_PER_PROCESS {
+        let user = self.users.entry(client.uid).or_default();
+        if client.ends.len() >= ENDS_PER_PROCESS || user.ends >= ENDS_PER_USER {
             self.examiner.close(client.uid, vec![fd]);
             return client.send(FromBroker::Decline { id, reason: Decline::TooMany }, &[]);
         }
         client.ends.insert(id, serial);
+        client.examined += 1;
+        user.ends += 1;
         let end = End { client: token, id, role, state: EndState::Examined };
         self.ends.insert(serial, end);
-        self.examiner.examine(client.uid, serial, fd);
+        self.examiner.examine(client.uid, token, serial, fd);
         Ok(())
     }
 
     fn released(&mut self, token: u64, id: u64) {
         let Some(client) = self.clients.get_mut(&token) else { return };
         match client.ends.remove(&id) {
-            Some(serial) => self.forget_end(serial),
+            Some(serial) => {
+                Self::count_end_out(&mut self.users, client.uid);
+                self.forget_end(serial);
+            }
             None => self.declined.retain(|declined| (declined.client, declined.id) != (token, id)),
         }
     }
@@ -263,7 +290,10 @@ impl Broker {
 
     /// Goes on with an end whose socket has been examined.
     pub fn found(&mut self, finding: Finding, now: Instant) {
-        let Finding { serial, facts } = finding;
+        let Finding { client, serial, facts } = finding;
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.examined -= 1;
+        }
         let Some(end) = self.ends.get_mut(&serial) else { return };
         let facts = match facts {
             Ok(facts) => facts,
@@ -442,8 +472,15 @@ impl Broker {
         }
         let Some(client) = self.clients.get_mut(&end.client) else { return };
         client.ends.remove(&end.id);
+        Self::count_end_out(&mut self.users, client.uid);
         if client.send(FromBroker::Decline { id: end.id, reason }, &[]).is_err() {
             self.doomed.push(end.client);
+        }
+    }
+
+    fn count_end_out(users: &mut HashMap<u32, User>, uid: u32) {
+        if let Some(user) = users.get_mut(&uid) {
+            user.ends -= 1;
         }
     }
 

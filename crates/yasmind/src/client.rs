@@ -5,6 +5,8 @@
 use crate::memfd;
 use crate::sys::page::Page;
 use crate::sys::sockopt::{self, Credentials};
+use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{self, Errno};
 use rustix::net::{
@@ -21,6 +23,9 @@ use yasmin_wire::layout::PAGE_BYTES;
 /// SCM_MAX_FD of the kernel: with room for so many, it never closes one itself because it did
 /// not fit, which would be done in our thread and can block.
 const FDS_PER_MESSAGE: usize = 253;
+
+/// Sockets of one process that the examiner may have at a time.
+const EXAMINED_AT_ONCE: usize = 16;
 
 /// The process is to be disconnected: it hung up, or does not read what it is sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,12 +61,25 @@ pub struct Client {
     mailbox: Option<Mailbox>,
     /// Its name of a connection, and ours of the end.
     pub ends: HashMap<u64, u64>,
+    /// Of these, the ones whose sockets are still with the examiner.
+    pub examined: usize,
+    /// What the event loop waits for.
+    pub interest: EventFlags,
 }
 
 impl Client {
     pub fn new(fd: OwnedFd) -> std::io::Result<Self> {
         let Credentials { pid, uid } = sockopt::peer_credentials(&fd)?;
-        Ok(Self { fd, pid, uid, program: String::new(), mailbox: None, ends: HashMap::new() })
+        Ok(Self {
+            fd,
+            pid,
+            uid,
+            program: String::new(),
+            mailbox: None,
+            ends: HashMap::new(),
+            examined: 0,
+            interest: EventFlags::IN,
+        })
     }
 
     pub fn greeted(&self) -> bool {
@@ -82,6 +100,25 @@ impl Client {
         self.mailbox = Some(Mailbox { page, sent: 0 });
         let version = yasmin_control::CONTROL_VERSION;
         self.send(FromBroker::Welcome { version }, &[memfd.as_fd()])
+    }
+
+    /// What to wait for. A process that has many sockets to be examined, or leaves much unread,
+    /// is not read from until that is over; its own sends then fail, and nobody else's.
+    pub fn wanted_interest(&self) -> EventFlags {
+        if self.examined >= EXAMINED_AT_ONCE {
+            EventFlags::empty()
+        } else if self.writable() {
+            EventFlags::IN
+        } else {
+            EventFlags::OUT
+        }
+    }
+
+    /// The kernel says no when more than a quarter of the queue is unread.
+    fn writable(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)) != Ok(0)
     }
 
     /// The next datagram; `None` when there is none.

@@ -28,6 +28,12 @@ const ACCEPTS_PER_TURN: usize = 64;
 /// Descriptors kept for everything but clients.
 const SPARE_FDS: usize = 1024;
 
+/// Processes of one user who is not root.
+const CLIENTS_PER_USER: usize = 4096;
+
+/// How long no connections are taken when one could not be.
+const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const FINDINGS: u64 = 2;
@@ -35,11 +41,12 @@ const FINDINGS: u64 = 2;
 struct EventLoop {
     epoll: OwnedFd,
     listener: Listener,
-    /// Not watched while there are as many clients as descriptors allow.
-    listening: bool,
+    /// `Some` while the listener is not watched: until when.
+    deaf_until: Option<Instant>,
     broker: Broker,
     clients_max: usize,
     exit_when_idle: Option<Duration>,
+    /// When a client left last.
     idle_since: Instant,
 }
 
@@ -67,7 +74,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let limits = Limits {
         first_class: args.first_class(),
         max_class: args.max_class,
-        clients_per_user: clients_max / 2,
+        clients_per_user: CLIENTS_PER_USER.min(clients_max / 2),
+        clients_of_root: clients_max / 2,
     };
     let reader = if args.no_bpf { None } else { load_reader() };
     let proof = match reader {
@@ -86,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut event_loop = EventLoop {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         listener,
-        listening: true,
+        deaf_until: None,
         broker,
         clients_max,
         exit_when_idle: args.exit_when_idle.map(Duration::from_secs),
@@ -140,37 +148,41 @@ impl EventLoop {
             let now = Instant::now();
             for event in events {
                 match event.data.u64() {
-                    LISTENER => self.accept(),
+                    LISTENER => self.accept(now),
                     SIGNALS => {
                         tracing::info!("stopped by a signal");
                         return Ok(());
                     }
                     FINDINGS => {
                         for finding in self.broker.examiner.findings() {
+                            let client = finding.client;
                             self.broker.found(finding, now);
+                            self.update_interest(client);
                         }
                     }
-                    token => self.receive(token, now),
+                    token => {
+                        self.receive(token, event.flags, now);
+                        self.update_interest(token);
+                    }
                 }
                 self.disconnect_doomed();
             }
             self.broker.expire(now);
             self.disconnect_doomed();
+            self.listen_again(now);
         }
     }
 
     /// How long to sleep; `None` to exit.
-    fn timeout(&mut self, now: Instant) -> Option<Option<Timespec>> {
+    fn timeout(&self, now: Instant) -> Option<Option<Timespec>> {
         let mut pause = self.broker.examiner.supervise(now);
         let mut at_most = |duration: Duration| {
             pause = Some(pause.map_or(duration, |pause| pause.min(duration)));
         };
-        if let Some(at) = self.broker.next_expiry() {
+        for at in [self.broker.next_expiry(), self.deaf_until].into_iter().flatten() {
             at_most(at.saturating_duration_since(now));
         }
-        if self.broker.clients() > 0 {
-            self.idle_since = now;
-        } else if let Some(limit) = self.exit_when_idle {
+        if let Some(limit) = self.exit_when_idle.filter(|_| self.broker.clients() == 0) {
             let idle = now.saturating_duration_since(self.idle_since);
             if idle >= limit {
                 return None;
@@ -183,10 +195,10 @@ impl EventLoop {
         }))
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self, now: Instant) {
         for _ in 0..ACCEPTS_PER_TURN {
-            if self.broker.clients() >= self.clients_max {
-                return self.stop_listening();
+            if self.broker.clients() >= self.clients_max || self.broker.examiner.overrun() {
+                return self.stop_listening(now);
             }
             match self.listener.accept() {
                 Ok(fd) => {
@@ -201,21 +213,36 @@ impl EventLoop {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
                     tracing::warn!("cannot accept: {error}");
-                    return self.stop_listening();
+                    return self.stop_listening(now);
                 }
             }
         }
     }
 
-    /// Until a client leaves: whoever connects meanwhile waits in the kernel.
-    fn stop_listening(&mut self) {
+    /// For a while: whoever connects meanwhile waits in the kernel.
+    fn stop_listening(&mut self, now: Instant) {
         if epoll::delete(&self.epoll, &self.listener).is_ok() {
             tracing::warn!(clients = self.broker.clients(), "no room for more processes");
-            self.listening = false;
+            self.deaf_until = Some(now + LISTEN_AGAIN_AFTER);
         }
     }
 
-    fn receive(&mut self, token: u64, now: Instant) {
+    fn listen_again(&mut self, now: Instant) {
+        if self.deaf_until.is_some_and(|until| until <= now) {
+            self.deaf_until = match self.watch(&self.listener, LISTENER) {
+                Ok(()) => None,
+                Err(_) => Some(now + LISTEN_AGAIN_AFTER),
+            };
+        }
+    }
+
+    fn receive(&mut self, token: u64, ready: epoll::EventFlags, now: Instant) {
+        if !ready.contains(epoll::EventFlags::IN) {
+            if ready.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                self.broker.doomed.push(token);
+            }
+            return;
+        }
         for _ in 0..MESSAGES_PER_TURN {
             let Some(client) = self.broker.client(token) else { return };
             match client.receive() {
@@ -229,6 +256,18 @@ impl EventLoop {
         }
     }
 
+    fn update_interest(&mut self, token: u64) {
+        let Some(client) = self.broker.client_mut(token) else { return };
+        let wanted = client.wanted_interest();
+        if client.interest != wanted {
+            client.interest = wanted;
+            let data = epoll::EventData::new_u64(token);
+            if epoll::modify(&self.epoll, &*client, data, wanted).is_err() {
+                self.broker.doomed.push(token);
+            }
+        }
+    }
+
     fn disconnect_doomed(&mut self) {
         while let Some(token) = self.broker.doomed.pop() {
             // At once, and not when the descriptor is closed: that is done elsewhere.
@@ -236,9 +275,7 @@ impl EventLoop {
                 let _ = epoll::delete(&self.epoll, client);
             }
             self.broker.disconnected(token);
-            if !self.listening && self.watch(&self.listener, LISTENER).is_ok() {
-                self.listening = true;
-            }
+            self.idle_since = Instant::now();
         }
     }
 }

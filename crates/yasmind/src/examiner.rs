@@ -22,24 +22,33 @@ const STUCK_AFTER: Duration = Duration::from_millis(10);
 /// Threads that one user may have stuck.
 const STUCK_PER_USER: u32 = 4;
 
+/// Jobs that may be held back for one user's stuck threads before no more connections are
+/// taken, of anybody: whose the next one is shows only when it has been taken.
+const HELD_PER_USER: usize = 256;
+
 const STACK_BYTES: usize = 256 << 10;
 
 /// What was found out about the socket that was offered as end `serial`.
 pub struct Finding {
+    /// Who offered it.
+    pub client: u64,
     pub serial: u64,
     pub facts: Result<Facts, Decline>,
 }
 
 struct Job {
     uid: u32,
-    /// The end to examine the first descriptor for; `None` only to close them all.
-    serial: Option<u64>,
+    /// The client and the end to examine the first descriptor for; `None` only to close all.
+    end: Option<(u64, u64)>,
     fds: Vec<OwnedFd>,
 }
 
 #[derive(Default)]
 struct Work {
-    jobs: VecDeque<Job>,
+    /// By user; no queue is empty.
+    jobs: HashMap<u32, VecDeque<Job>>,
+    /// Users with jobs, in the order in which they are served: one job each.
+    turns: VecDeque<u32>,
     findings: Vec<Finding>,
     /// Of the thread that serves; others leave when they are free.
     generation: u64,
@@ -54,9 +63,31 @@ impl Work {
         self.stuck.get(&uid).is_some_and(|&count| count >= STUCK_PER_USER)
     }
 
-    fn next(&mut self) -> Option<Job> {
-        let at = self.jobs.iter().position(|job| !self.blocked(job.uid))?;
-        self.jobs.remove(at)
+    fn push(&mut self, job: Job) {
+        let uid = job.uid;
+        let queue = self.jobs.entry(uid).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(uid);
+        }
+        queue.push_back(job);
+    }
+
+    /// The next job of the next user who is not blocked.
+    fn pop(&mut self) -> Option<Job> {
+        let at = self.turns.iter().position(|&uid| !self.blocked(uid))?;
+        let uid = self.turns.remove(at)?;
+        let queue = self.jobs.get_mut(&uid)?;
+        let job = queue.pop_front();
+        if queue.is_empty() {
+            self.jobs.remove(&uid);
+        } else {
+            self.turns.push_back(uid);
+        }
+        job
+    }
+
+    fn pending(&self) -> bool {
+        self.turns.iter().any(|&uid| !self.blocked(uid))
     }
 }
 
@@ -99,20 +130,20 @@ impl Examiner {
             .map(drop)
     }
 
-    /// Examines `fd` for end `serial`, then closes it.
-    pub fn examine(&self, uid: u32, serial: u64, fd: OwnedFd) {
-        self.push(Job { uid, serial: Some(serial), fds: vec![fd] });
+    /// Examines `fd` for `client`'s end `serial`, then closes it.
+    pub fn examine(&self, uid: u32, client: u64, serial: u64, fd: OwnedFd) {
+        self.push(Job { uid, end: Some((client, serial)), fds: vec![fd] });
     }
 
     /// Closes what came from `uid`.
     pub fn close(&self, uid: u32, fds: Vec<OwnedFd>) {
         if !fds.is_empty() {
-            self.push(Job { uid, serial: None, fds });
+            self.push(Job { uid, end: None, fds });
         }
     }
 
     fn push(&self, job: Job) {
-        self.shared.lock().jobs.push_back(job);
+        self.shared.lock().push(job);
         self.shared.ready.notify_one();
     }
 
@@ -129,12 +160,20 @@ impl Examiner {
         self.shared.lock().blocked(uid)
     }
 
+    /// Whether more is held back than a user may have.
+    pub fn overrun(&self) -> bool {
+        let work = self.shared.lock();
+        work.stuck.keys().any(|uid| {
+            work.blocked(*uid) && work.jobs.get(uid).is_some_and(|jobs| jobs.len() > HELD_PER_USER)
+        })
+    }
+
     /// Replaces the thread if it is stuck. Gives how soon to look again, if there is anything
     /// to look at.
     pub fn supervise(&self, now: Instant) -> Option<Duration> {
         let mut work = self.shared.lock();
         let Some((uid, since)) = work.current else {
-            return work.jobs.iter().any(|job| !work.blocked(job.uid)).then_some(STUCK_AFTER);
+            return work.pending().then_some(STUCK_AFTER);
         };
         let age = now.saturating_duration_since(since);
         if age < STUCK_AFTER {
@@ -163,7 +202,7 @@ impl AsFd for Examiner {
 fn serve(shared: &Shared, generation: u64) {
     let mut work = shared.lock();
     while work.generation == generation {
-        let Some(job) = work.next() else {
+        let Some(job) = work.pop() else {
             work = shared.ready.wait(work).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
@@ -188,7 +227,7 @@ fn serve(shared: &Shared, generation: u64) {
 }
 
 fn run(shared: &Shared, job: Job) {
-    if let (Some(serial), Some(fd)) = (job.serial, job.fds.first()) {
+    if let (Some((client, serial)), Some(fd)) = (job.end, job.fds.first()) {
         let mut facts = facts::examine(fd);
         if let (Ok(facts), Some(reader)) = (&mut facts, &shared.reader) {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +236,7 @@ fn run(shared: &Shared, job: Job) {
                 Err(error) => tracing::warn!(serial, "no sequence numbers: {error}"),
             }
         }
-        shared.lock().findings.push(Finding { serial, facts });
+        shared.lock().findings.push(Finding { client, serial, facts });
         // Cannot fail but when 2^64 findings wait.
         let _ = rustix::io::write(&shared.done, &1u64.to_ne_bytes());
     }
@@ -222,7 +261,7 @@ mod tests {
         let connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (acceptor, _) = listener.accept().unwrap();
         let examiner = Examiner::start(None).unwrap();
-        examiner.examine(0, 7, connector.into());
+        examiner.examine(0, 1, 7, connector.into());
         let findings = wait(&examiner);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].serial, 7);
@@ -230,6 +269,24 @@ mod tests {
         assert_eq!(facts.peer, acceptor.local_addr().unwrap());
         // Ours was the last descriptor of the other end.
         assert_eq!(std::io::Read::read(&mut &acceptor, &mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn users_take_turns() {
+        let job = |uid, serial| Job { uid, end: Some((0, serial)), fds: Vec::new() };
+        let mut work = Work::default();
+        for (uid, serial) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30), (2, 21)] {
+            work.push(job(uid, serial));
+        }
+        let mut served = Vec::new();
+        while let Some(job) = work.pop() {
+            served.push(job.end.unwrap().1);
+        }
+        assert_eq!(served, [10, 20, 30, 11, 21, 12]);
+        assert!(work.jobs.is_empty() && work.turns.is_empty());
+        work.push(job(1, 13));
+        work.stuck.insert(1, STUCK_PER_USER);
+        assert!(work.pop().is_none() && !work.pending());
     }
 
     #[test]
@@ -249,7 +306,7 @@ mod tests {
             kept.push(acceptor);
             examiner.close(1, vec![connector.into()]);
         }
-        examiner.examine(2, 9, std::fs::File::open("/dev/null").unwrap().into());
+        examiner.examine(2, 1, 9, std::fs::File::open("/dev/null").unwrap().into());
         loop {
             let pause = examiner.supervise(Instant::now());
             if let Some(finding) = examiner.findings().first() {

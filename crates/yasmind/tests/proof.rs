@@ -173,14 +173,14 @@ fn a_connection_that_begins_to_close_is_not_offered() {
 /// A connection to itself is one socket that is both ends.
 #[test]
 fn a_self_connected_socket_is_declined() {
-    let address: SocketAddr = "127.0.0.1:45678".parse().unwrap();
     let fd = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::STREAM,
         None,
     )
     .unwrap();
-    rustix::net::bind(&fd, &address).unwrap();
+    rustix::net::bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&fd).unwrap()).unwrap();
     rustix::net::connect(&fd, &address).unwrap();
     let broker = Broker::start(&[]);
     let client = broker.client();

@@ -38,8 +38,16 @@ impl Broker {
         let socket = directory.join("broker.sock");
         let child = command(&socket, arguments).spawn().unwrap();
         let broker = Self { child, directory, socket };
-        wait_until("the broker listens", || broker.try_connect().is_some());
+        wait_until("the broker answers", || broker.answers());
         broker
+    }
+
+    pub fn answers(&self) -> bool {
+        self.try_connect().is_some_and(|fd| {
+            let probe = Client { fd, mailbox: None };
+            probe.send(ToBroker::Status { version: CONTROL_VERSION });
+            probe.try_receive().is_some()
+        })
     }
 
     fn try_connect(&self) -> Option<OwnedFd> {
@@ -67,6 +75,15 @@ impl Broker {
         assert_eq!(fds.len(), 1);
         client.mailbox = fds.pop();
         client
+    }
+
+    /// As `client`, for a process of another user.
+    pub fn client_as(&self, uid: u32) -> Client {
+        as_user(uid, || self.client())
+    }
+
+    pub fn status_as(&self, uid: u32) -> Status {
+        as_user(uid, || self.status())
     }
 
     pub fn status(&self) -> Status {
@@ -264,6 +281,19 @@ pub fn in_new_netns<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     })
     .join()
     .unwrap()
+}
+
+/// Runs `work` in a thread that is `uid`'s.
+fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: the raw call changes this thread alone, which ends with `work`.
+            let result = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
+            assert_eq!(result, 0);
+            work()
+        });
+        thread.join().unwrap()
+    })
 }
 
 /// Prints why a test is skipped when it is.
