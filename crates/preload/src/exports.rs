@@ -681,6 +681,7 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0 {
         options::renumbered(fd);
+        set::descriptor_closed(fd);
     }
     fd
 }
@@ -726,6 +727,7 @@ unsafe extern "C" fn accept4(fd: c_int, addr: *mut c_void, len: *mut u32, flags:
 fn accepted(fd: c_int) -> c_int {
     if fd >= 0 {
         options::renumbered(fd);
+        set::descriptor_closed(fd);
         process::refresh();
         table::set_candidate(fd, Candidate::new(true));
         promote::at_once(fd);

@@ -83,6 +83,9 @@ impl Call<'_> {
         let receiver = conn.receiver();
         let blocks = self.flags & MSG_DONTWAIT == 0 && !conn.is_nonblocking();
         let all = self.flags & MSG_WAITALL != 0 && !self.peeks();
+        if config::chaos() {
+            conn.park_rx(&receiver);
+        }
         loop {
             let left = self.to.len_bytes - self.done;
             let Ok(view) = receiver.look(|| tcp::read_position(conn.fd())) else {

@@ -98,6 +98,7 @@ impl Call<'_> {
         }
         loop {
             let left = self.from.len_bytes() - self.done;
+            let was_open = sender.is_open();
             let Ok(room) = sender.room(left) else {
                 tcp::reset(self.fd);
                 return Ok(Next::Return(self.result(-(ECONNRESET as Ret))));
@@ -148,11 +149,13 @@ impl Call<'_> {
                     }
                     // TCP's own buffers take it from here, so that a program that relies on
                     // them does not wait where it would not have waited.
-                    if sender.park() == Ok(true) {
-                        conn.side().tx.parked.add(1);
-                    }
+                    let _ = sender.park();
+                    conn.side().tx.parked.add(1);
                 }
-                Room::Tcp => return Ok(self.by_tcp(&sender)),
+                Room::Tcp => {
+                    conn.side().tx.parked.add(u64::from(was_open));
+                    return Ok(self.by_tcp(&sender));
+                }
             }
         }
     }

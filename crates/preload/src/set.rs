@@ -526,6 +526,7 @@ impl Set {
                 self.note(watch, asked);
                 watch.flags.store(Watch::PRESENT | Watch::IN_KERNEL, Ordering::Relaxed);
                 watch.set.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
+                table::reaches(fd);
                 ret
             }
             _ => {

@@ -39,7 +39,7 @@ const IN_FLIGHT: u64 = 1 << 52;
 
 static ENTRIES: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 static WATCHES: AtomicPtr<Watch> = AtomicPtr::new(core::ptr::null_mut());
-/// One more than the highest descriptor that ever had an entry.
+/// One more than the highest descriptor that ever had an entry or was watched.
 static END: AtomicU32 = AtomicU32::new(0);
 
 /// What an epoll set was told of a descriptor, and the offer that is out for it.
@@ -223,10 +223,17 @@ pub fn conn_raw(conn: &Conn) -> u64 {
     core::ptr::from_ref(conn) as u64 | KIND_CONN
 }
 
+/// `fd` has an entry, or a set watches it: loops over the table reach it.
+pub fn reaches(fd: c_int) {
+    if fd as u32 >= END.load(Ordering::Relaxed) {
+        END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    }
+}
+
 fn store(fd: c_int, raw: u64) {
     if let Some(cell) = cell(fd) {
         if raw != 0 {
-            END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+            reaches(fd);
         }
         cell.store(raw, Ordering::Release);
     }

@@ -263,6 +263,11 @@ impl<M: Memory> Sender<'_, M> {
         self.block.class_wanted.store(u32::from(class), Ordering::Relaxed);
     }
 
+    /// Whether this end opened the direction and has not seen it parked since.
+    pub fn is_open(&self) -> bool {
+        is_set(&self.state.open)
+    }
+
     /// The peer's head as it stands, unchecked: for watching it move.
     pub fn head_raw(&self) -> u64 {
         self.block.head.load(Ordering::Acquire)
