@@ -157,7 +157,7 @@ impl Ends<'_> {
     }
 
     fn receive(&self, bytes: &mut Bytes<'_>) -> Result<(), Broken> {
-        let own = if bytes.byte() == 0 { None } else { Some(bytes.long() >> bytes.byte() % 64) };
+        let own = if bytes.byte() == 0 { None } else { Some(bytes.long() >> (bytes.byte() & 63)) };
         match self.rx().look(|| own)? {
             View::TcpUpTo { limit_bytes } => {
                 assert!(limit_bytes > 0 && limit_bytes <= 1 << 40);
