@@ -157,9 +157,8 @@ impl BrokerProcess {
         self.process.kill();
     }
 
-    /// How many descriptors it has open.
-    pub fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+    pub const fn process(&self) -> &Process {
+        &self.process
     }
 
     #[track_caller]
@@ -213,6 +212,12 @@ impl Lab {
         };
         let _pair = pair;
         Self { mode, broker, a, b, registry, folder, accelerated, knobs, _pair }
+    }
+
+    /// Starts a broker again where the first one was.
+    #[track_caller]
+    pub fn restart_broker(&mut self) {
+        self.broker = Some(BrokerProcess::start(&self.socket(), &self.registry));
     }
 
     pub fn socket(&self) -> PathBuf {

@@ -231,6 +231,44 @@ impl Process {
         self.registry.remove(self.child.id());
     }
 
+    /// Stops it where it is, or lets it go on.
+    pub fn freeze(&self, frozen: bool) {
+        let signal = if frozen { crate::sys::libc::SIGSTOP } else { crate::sys::libc::SIGCONT };
+        let _ = crate::sys::kill(self.child.id().cast_signed(), signal);
+    }
+
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+    }
+
+    /// How many mappings it has.
+    pub fn mappings(&self) -> usize {
+        fs::read_to_string(format!("/proc/{}/maps", self.pid()))
+            .map_or(0, |maps| maps.lines().count())
+    }
+
+    /// Nanoseconds that its threads have run.
+    pub fn cpu_ns(&self) -> u64 {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid())) else { return 0 };
+        tasks
+            .flatten()
+            .filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok())
+            .filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+            .sum()
+    }
+
+    /// Its share of memory, shared pages divided among their users.
+    pub fn memory_bytes(&self) -> u64 {
+        fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid()))
+            .ok()
+            .and_then(|text| {
+                let line = text.lines().find(|line| line.starts_with("Pss:"))?;
+                line.split_whitespace().nth(1)?.parse::<u64>().ok()
+            })
+            .map_or(0, |kib| kib * 1024)
+    }
+
     /// Asks it to end, as an operator would.
     #[track_caller]
     pub fn terminate(&mut self) -> ExitStatus {

@@ -863,6 +863,9 @@ fn epoll_is_fair() {
         for nth in 0..6 {
             duo.a(&format!("send C{nth} 10"));
         }
+        for nth in 0..6 {
+            duo.b(&format!("poll C{nth} in 1000"));
+        }
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..20 {
             seen.insert(duo.quiet_b("epwait E 1000 1"));
@@ -1011,7 +1014,7 @@ fn connecting() {
         let (ip, port) = (duo.lab.a.v4(), duo.port().to_owned());
         let mut quiet = |text: String| duo.quiet_b(&text);
         assert_eq!(quiet(format!("connect C {ip} {port} nonblock")), "EINPROGRESS");
-        assert_eq!(quiet(format!("poll C out 5000")), "out");
+        assert_eq!(quiet("poll C out 5000".to_owned()), "out");
         duo.b("get C error");
         let again = duo.quiet_b(&format!("connect C {ip} {port}"));
         duo.note(format!("connected again: {again}"));

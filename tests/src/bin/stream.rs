@@ -1,6 +1,6 @@
 //! One end of a checked stream; what it does is told in `key=value` words (`stream::Config`).
 //!
-//! Says `listening PORT`, then `done sent=N received=N` when the bytes are through, and waits
+//! Says `listening PORT`, `connected`, then `done sent=N received=N` when the bytes are through, and waits
 //! there for a line or the end of its input before it ends the connection. In the exchange
 //! `survive` it says `ended send=WHY receive=WHY sent=N received=N` at the end. Anything unexpected goes to stderr, with status 1.
 
@@ -40,6 +40,7 @@ fn run(config: &Config) -> Result<(), String> {
             None => connect(config),
         }
         .map_err(|error| format!("connection {nth}: {error}"))?;
+        say("connected");
         let config = Config { seed: config.seed + 100 * u64::from(nth), ..config.clone() };
         exchange(fd, &config, || drop(lines.next()))?;
     }
@@ -119,12 +120,16 @@ fn listen(config: &Config) -> std::io::Result<Fd> {
 
 fn connect(config: &Config) -> std::io::Result<Fd> {
     let to = SocketAddr::new(config.address, config.port);
-    if !config.nonblocking_connect {
-        let fd = sys::socket(family(config.address), libc::SOCK_CLOEXEC)?;
-        sys::connect(fd, to)?;
-        return Ok(fd);
+    let flags = if config.nonblocking_connect { libc::SOCK_NONBLOCK } else { 0 };
+    let fd = sys::socket(family(config.address), libc::SOCK_CLOEXEC | flags)?;
+    if config.local_port != 0 {
+        let any = match config.address {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        sys::set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        sys::bind(fd, SocketAddr::new(any, config.local_port))?;
     }
-    let fd = sys::socket(family(config.address), libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
     match sys::connect(fd, to) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
@@ -136,6 +141,8 @@ fn connect(config: &Config) -> std::io::Result<Fd> {
         }
         Err(error) => return Err(error),
     }
-    sys::set_nonblocking(fd, false)?;
+    if config.nonblocking_connect {
+        sys::set_nonblocking(fd, false)?;
+    }
     Ok(fd)
 }

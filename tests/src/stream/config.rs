@@ -137,6 +137,8 @@ pub struct Config {
     pub address: IpAddr,
     /// 0 for a listener lets the kernel choose; it is printed.
     pub port: u16,
+    /// Where the connector connects from; 0 lets the kernel choose.
+    pub local_port: u16,
     pub seed: u64,
     /// Bytes in each direction, as seen from the connector.
     pub up_bytes: u64,
@@ -166,6 +168,7 @@ impl Default for Config {
             role: Role::Listen,
             address: Ipv4Addr::LOCALHOST.into(),
             port: 0,
+            local_port: 0,
             seed: 1,
             up_bytes: 1 << 20,
             down_bytes: 1 << 20,
@@ -206,6 +209,7 @@ impl Config {
                 }
                 "address" => config.address = value(text)?,
                 "port" => config.port = value(text)?,
+                "localport" => config.local_port = value(text)?,
                 "seed" => config.seed = value(text)?,
                 "up" => config.up_bytes = value(text)?,
                 "down" => config.down_bytes = value(text)?,
@@ -239,6 +243,7 @@ impl Config {
             format!("role={role}"),
             format!("address={}", self.address),
             format!("port={}", self.port),
+            format!("localport={}", self.local_port),
             format!("seed={}", self.seed),
             format!("up={}", self.up_bytes),
             format!("down={}", self.down_bytes),

@@ -22,7 +22,8 @@ pub struct Sender {
     pause: Pause,
     rng: Rng,
     buffer: Vec<u8>,
-    file: Option<Fd>,
+    /// The stream's first bytes, so many of them.
+    file: Option<(Fd, u64)>,
     /// The pipe that splice reads from, and how many bytes of the stream are already in it.
     pipe: Option<(Fd, Fd)>,
     piped_bytes: usize,
@@ -48,13 +49,14 @@ impl Sender {
         };
         if matches!(config.tx, TxForm::SendFile | TxForm::Mixed) {
             let file = sys::anonymous_file().map_err(failed("memfd_create"))?;
-            let mut whole = vec![0; FILE_BYTES.min(config.sends_bytes()) as usize];
+            let len_bytes = FILE_BYTES.min(config.sends_bytes());
+            let mut whole = vec![0; len_bytes as usize];
             pattern.fill(0, &mut whole);
             let mut done = 0;
             while done < whole.len() {
                 done += sys::write(file, &whole[done..]).map_err(failed("write to a file"))?;
             }
-            sender.file = Some(file);
+            sender.file = Some((file, len_bytes));
         }
         if config.tx == TxForm::Splice {
             sender.pipe = Some(sys::pipe().map_err(failed("pipe"))?);
@@ -97,8 +99,10 @@ impl Sender {
         match form {
             TxForm::Splice => return self.splice(len),
             TxForm::SendFile if fits => {
-                let file_left = FILE_BYTES.saturating_sub(self.position);
-                if let (Some(file), 1..) = (self.file, file_left) {
+                if let Some((file, len_bytes)) = self.file
+                    && self.position < len_bytes
+                {
+                    let file_left = len_bytes - self.position;
                     let len = len.min(usize::try_from(file_left).unwrap_or(len));
                     return sys::sendfile(fd, file, self.position, len);
                 }
@@ -143,7 +147,7 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         let (read_end, write_end) = self.pipe.map_or((None, None), |(r, w)| (Some(r), Some(w)));
-        for fd in [self.file, read_end, write_end].into_iter().flatten() {
+        for fd in [self.file.map(|(file, _)| file), read_end, write_end].into_iter().flatten() {
             let _ = sys::close(fd);
         }
     }
