@@ -10,10 +10,14 @@ use yasmin_wire::layout::MAX_CLASS;
 #[derive(Parser, Debug)]
 #[command(name = "yasmind", version)]
 pub struct Args {
-    /// Socket to listen on [default: /run/yasmin/broker.sock as root, otherwise
+    /// Socket to listen on [default: /run/yasmin/broker.sock for the system's broker, otherwise
     /// $XDG_RUNTIME_DIR/yasmin/broker.sock]
     #[arg(long, value_name = "PATH", env = yasmin_control::SOCKET_ENV)]
     pub socket: Option<PathBuf>,
+
+    /// Be the system's broker, to which programs of all users may connect [default: as root]
+    #[arg(long)]
+    pub system: bool,
 
     /// Memory for all channels together, in bytes or with K, M or G [default: a quarter of what
     /// the machine and the control group have left]
@@ -49,6 +53,10 @@ pub struct Args {
 impl Args {
     pub fn log_filter(&self) -> EnvFilter {
         EnvFilter::new(&self.log)
+    }
+
+    pub fn is_system(&self) -> bool {
+        self.system || rustix::process::geteuid().is_root()
     }
 
     /// A new ring can be no larger than the largest.

@@ -54,7 +54,7 @@ struct EventLoop {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let path = match &args.socket {
         Some(path) => path.clone(),
-        None => listener::default_path()?,
+        None => listener::default_path(args.is_system())?,
     };
     // First of all, so that a broker that may not serve changes nothing.
     let claim = Claim::take(&path)?;
@@ -68,8 +68,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 
     let memory_limit = args.memory_limit.unwrap_or_else(memory::default_limit_bytes);
-    let system = rustix::process::geteuid().is_root();
-    let share = if system { memory_limit / 2 } else { memory_limit };
+    let share = if args.is_system() { memory_limit / 2 } else { memory_limit };
     let budget = Budget::new(memory_limit, args.user_limit.unwrap_or(share));
     let limits = Limits {
         first_class: args.first_class(),
@@ -83,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         None => Proof::Addresses(Diag::open().context("cannot ask the kernel for sockets")?),
     };
     let examiner = Examiner::start(reader).context("cannot start a thread")?;
-    let listener = claim.listen()?;
+    let listener = claim.listen(args.is_system())?;
     tracing::info!(
         socket = %listener.path().display(),
         proof = proof.name(),

@@ -17,10 +17,10 @@ use yasmin_control::Decline;
 
 /// A job that takes longer is taken for stuck. Between a socket's offer and its close here,
 /// the connection's FIN is held back; so this also bounds what one user does to others.
-const STUCK_AFTER: Duration = Duration::from_millis(10);
+const STUCK_AFTER: Duration = Duration::from_millis(20);
 
 /// Threads that one user may have stuck.
-const STUCK_PER_USER: u32 = 4;
+const STUCK_PER_USER: u32 = 8;
 
 /// Jobs that may be held back for one user's stuck threads before no more connections are
 /// taken, of anybody: whose the next one is shows only when it has been taken.

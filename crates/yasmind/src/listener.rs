@@ -41,9 +41,9 @@ pub enum ListenError {
     Io { what: &'static str, path: PathBuf, error: io::Error },
 }
 
-/// /run/yasmin/broker.sock for root, else $XDG_RUNTIME_DIR/yasmin/broker.sock.
-pub fn default_path() -> Result<PathBuf, ListenError> {
-    let directory = if rustix::process::geteuid().is_root() {
+/// /run/yasmin/broker.sock for the system's broker, else $XDG_RUNTIME_DIR/yasmin/broker.sock.
+pub fn default_path(system: bool) -> Result<PathBuf, ListenError> {
+    let directory = if system {
         PathBuf::from(yasmin_control::SYSTEM_DIR)
     } else {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
@@ -95,11 +95,11 @@ impl Claim {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// Any user may connect to root's broker, only the user himself to his own.
-    pub fn listen(self) -> Result<Listener, ListenError> {
+    /// Any user may connect to the system's broker, only the user himself to his own.
+    pub fn listen(self, system: bool) -> Result<Listener, ListenError> {
         let path = &self.path;
         let fd = open_socket(path).map_err(|error| at("cannot listen on", path)(error.into()))?;
-        let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+        let mode = if system { 0o666 } else { 0o600 };
         fs::set_permissions(path, Permissions::from_mode(mode))
             .map_err(at("cannot set permissions of", path))?;
         Ok(Listener { fd, claim: self })

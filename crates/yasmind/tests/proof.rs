@@ -62,6 +62,73 @@ fn twins_in_two_namespaces_are_told_apart() {
 }
 
 #[test]
+fn ends_in_two_namespaces_are_paired() {
+    if !is_root("ends_in_two_namespaces_are_paired") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    let (connector, acceptor) = pair_across_veth();
+    let (a, b) = (broker.client(), broker.client());
+    a.offer(1, Role::Connector, &connector);
+    b.offer(1, Role::Acceptor, &acceptor);
+    assert_eq!(inode(a.channel().channel), inode(b.channel().channel));
+}
+
+/// A connection over a veth pair, one end in a new namespace each.
+fn pair_across_veth() -> (TcpStream, TcpStream) {
+    use std::sync::mpsc::channel;
+    let (tell_tid, tid) = channel();
+    let (tell_ready, ready) = channel();
+    let acceptor = thread::spawn(move || {
+        in_new_netns(move || {
+            tell_tid.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+            wait_until("the link is there", || support::ip("addr add 10.99.0.2/24 dev ve1"));
+            assert!(support::ip("link set ve1 up"));
+            let listener = std::net::TcpListener::bind("10.99.0.2:7000").unwrap();
+            tell_ready.send(()).unwrap();
+            listener.accept().unwrap().0
+        })
+    });
+    let connector = in_new_netns(move || {
+        let tid = tid.recv().unwrap();
+        assert!(support::ip(&format!("link add ve0 type veth peer name ve1 netns {tid}")));
+        assert!(support::ip("addr add 10.99.0.1/24 dev ve0"));
+        assert!(support::ip("link set ve0 up"));
+        ready.recv().unwrap();
+        TcpStream::connect("10.99.0.2:7000").unwrap()
+    });
+    (connector, acceptor.join().unwrap())
+}
+
+/// Ways in which the kernel makes an accepted socket other than from a plain handshake.
+#[test]
+fn unusual_handshakes_give_the_same_numbers() {
+    if !is_root("unusual_handshakes_give_the_same_numbers") {
+        return;
+    }
+    use rustix::net::sockopt::set_tcp_nodelay;
+    let broker = Broker::start(&[]);
+    let cookies = || {
+        std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").unwrap();
+        tcp_pair("127.0.0.1:0")
+    };
+    let deferred = || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        support::set_defer_accept(&listener);
+        let connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        set_tcp_nodelay(&connector, true).unwrap();
+        (&connector).write_all(b"the first bytes make the accepted socket").unwrap();
+        (connector, listener.accept().unwrap().0)
+    };
+    for (connector, acceptor) in [in_new_netns(cookies), in_new_netns(deferred)] {
+        let (a, b) = (broker.client(), broker.client());
+        a.offer(1, Role::Connector, &connector);
+        b.offer(1, Role::Acceptor, &acceptor);
+        assert_eq!(inode(a.channel().channel), inode(b.channel().channel));
+    }
+}
+
+#[test]
 fn without_bpf_other_namespaces_have_no_proof() {
     if !is_root("without_bpf_other_namespaces_have_no_proof") {
         return;

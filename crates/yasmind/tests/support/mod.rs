@@ -269,14 +269,35 @@ pub fn tcp_pair_at(connector: SocketAddr, acceptor: SocketAddr) -> (TcpStream, T
     (TcpStream::from(client), TcpListener::from(listener).accept().unwrap().0)
 }
 
+/// Runs ip(8) in this thread's namespace.
+pub fn ip(arguments: &str) -> bool {
+    let mut command = Command::new("ip");
+    command.args(arguments.split(' ')).stderr(Stdio::null()).status().unwrap().success()
+}
+
+pub fn set_defer_accept(listener: &TcpListener) {
+    use std::os::fd::AsRawFd;
+    let seconds = 5i32;
+    // SAFETY: the value is an int that lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0);
+}
+
 /// Runs `work` in a network namespace of its own, with the loopback up.
 pub fn in_new_netns<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     std::thread::spawn(|| {
         // SAFETY: changes the namespace of this thread alone, which ends with `work`.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(result, 0, "unshare: {}", std::io::Error::last_os_error());
-        let status = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
-        assert!(status.success());
+        assert!(ip("link set lo up"));
         work()
     })
     .join()
