@@ -31,6 +31,8 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 .PHONY: build demo test fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-test lint unit loom e2e licences fuzz-smoke
 
+# Two runs: built together, the library's dependencies would get the features that the broker
+# asks of them, and with those std.
 build: needs-build
 	$(CARGO) build --release --workspace --exclude yasmin-preload --exclude yasmin-tests
 	$(CARGO) build --release -p yasmin-preload
