@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,6 +28,9 @@ pub enum Command {
     Bench(Bench),
     /// Run real programs over plain TCP and through rings, compare and report
     Demo(Demo),
+    /// An echo server and its clients, for the demo.
+    #[command(hide = true, name = "pingpong")]
+    PingPong(PingPong),
     /// What `yasmin run` starts to leave a broker behind that is no child of the program.
     #[command(hide = true)]
     StartBroker { yasmind: PathBuf, socket: PathBuf },
@@ -103,12 +107,46 @@ pub struct Demo {
     /// Two pairs of short runs: less than a minute
     #[arg(long)]
     pub quick: bool,
+    /// Also scarce CPUs, idle connections, slow rates and message-passing libraries
+    #[arg(long)]
+    pub all: bool,
     /// Only these workloads
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct PingPong {
+    /// CPUs to run on
+    #[arg(long, value_delimiter = ',')]
+    pub cpus: Vec<usize>,
+    #[command(subcommand)]
+    pub role: PingPongRole,
+}
+
+#[derive(Subcommand)]
+pub enum PingPongRole {
+    Serve { address: SocketAddr },
+    Client(PingPongClient),
+    Hog,
+}
+
+#[derive(Args)]
+pub struct PingPongClient {
+    pub address: SocketAddr,
+    #[arg(long, default_value_t = 1)]
+    pub seconds: u32,
+    #[arg(long, default_value_t = 64)]
+    pub message_bytes: usize,
+    /// Requests a second; as fast as answers come if not given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate_hz: Option<u32>,
+    /// So many connections, busy for a moment and then idle
+    #[arg(long, default_value_t = 0)]
+    pub idle: u32,
 }
 
 /// Parses the command line. What cannot be understood is told in one line.

@@ -68,12 +68,19 @@ pub fn warnings(pair: Pair) -> Vec<String> {
     warnings
 }
 
+/// Lets the calling thread, and those it starts, run on `cpus` only.
+pub fn allow_this_thread(cpus: &[usize]) -> anyhow::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        set.set(*cpu);
+    }
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPUs {cpus:?}"))
+}
+
 /// Pins the calling thread and returns where it was allowed before.
 pub fn pin_this_thread(cpu: usize) -> anyhow::Result<CpuSet> {
     let previous = sched_getaffinity(None)?;
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
+    allow_this_thread(&[cpu])?;
     Ok(previous)
 }
 

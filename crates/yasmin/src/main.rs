@@ -11,6 +11,7 @@ mod demo;
 mod environment;
 mod figure;
 mod install;
+mod pingpong;
 mod progress;
 mod run;
 mod spread;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         cli::Command::Status(options) => status::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Demo(options) => demo::run(&options),
+        cli::Command::PingPong(options) => pingpong::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };
     match result {

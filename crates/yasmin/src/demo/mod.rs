@@ -45,13 +45,7 @@ const QUICK: Plan = Plan { pairs: 2, seconds: 1 };
 pub fn run(options: &cli::Demo) -> anyhow::Result<()> {
     let plan = if options.quick { QUICK } else { FULL };
     let pairs = options.pairs.map_or(plan.pairs, usize::from);
-    let mut workloads = workload::all();
-    if !options.only.is_empty() {
-        workloads.retain(|workload| options.only.iter().any(|only| workload.key() == *only));
-    }
-    if workloads.is_empty() {
-        bail!("no workload is called that; there are: {}", keys(&workload::all()));
-    }
+    let workloads = chosen(options)?;
     need_programs(&workloads)?;
     fs::create_dir_all(&options.out)
         .with_context(|| format!("cannot make {}", options.out.display()))?;
@@ -63,10 +57,15 @@ pub fn run(options: &cli::Demo) -> anyhow::Result<()> {
     let environment = Environment::read();
     eprintln!("{}\n{}", environment.line(), stage.describe());
 
-    let steps = workloads.len() * pairs * 2;
+    // Quick is quick for all.
+    let pairs_of = |workload: &dyn Workload| {
+        if options.quick { pairs } else { workload.pairs(pairs) }
+    };
+    let steps: usize = workloads.iter().map(|workload| 2 * pairs_of(workload.as_ref())).sum();
     let progress = ProgressBar::new(steps as u64).with_style(crate::progress::style());
     let mut outcomes = Vec::new();
     for workload in &workloads {
+        let pairs = pairs_of(workload.as_ref());
         let outcome = compare(workload.as_ref(), &stage, &broker, pairs, plan.seconds, &progress);
         interrupt::check()?;
         outcomes.push(outcome);
@@ -139,6 +138,23 @@ fn publish(report: &Report, options: &cli::Demo) -> anyhow::Result<()> {
 
 fn absolute(path: &Path) -> String {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// All, the usual ones, or those that were named.
+fn chosen(options: &cli::Demo) -> anyhow::Result<Vec<Box<dyn Workload>>> {
+    let mut all = workload::usual();
+    if options.all || !options.only.is_empty() {
+        all.extend(workload::special());
+    }
+    for only in &options.only {
+        if !all.iter().any(|workload| workload.key() == only) {
+            bail!("there is no workload {only}; there are {}", keys(&all));
+        }
+    }
+    all.retain(|workload| {
+        options.only.is_empty() || options.only.iter().any(|only| workload.key() == *only)
+    });
+    Ok(all)
 }
 
 fn keys(workloads: &[Box<dyn Workload>]) -> String {

@@ -50,6 +50,10 @@ impl Process {
         String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
     }
 
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.wait(Duration::ZERO)?.is_some())
+    }
+
     /// Waits for a program that ends by itself, and returns its output.
     pub fn finish(mut self, limit: Duration) -> anyhow::Result<String> {
         let Some(status) = self.wait(limit)? else {

@@ -85,6 +85,20 @@ impl Stage {
         &self.folder
     }
 
+    /// What stands before a program, for it to run so.
+    pub fn words(&self, how: How) -> Vec<String> {
+        match how {
+            How::Plain => Vec::new(),
+            How::Rings => {
+                let (yasmin, socket) = (self.yasmin.display(), self.socket.display());
+                [yasmin.to_string(), "run".into(), "--no-broker".into(), "--socket".into()]
+                    .into_iter()
+                    .chain([socket.to_string(), "--".into()])
+                    .collect()
+            }
+        }
+    }
+
     /// Starts `program` on `side`.
     pub fn start<S: AsRef<OsStr>>(
         &self,
@@ -94,19 +108,34 @@ impl Stage {
         arguments: impl IntoIterator<Item = S>,
     ) -> anyhow::Result<Process> {
         let path = process::find(program).with_context(|| format!("{program} is missing"))?;
-        let mut words: Vec<&OsStr> = Vec::new();
+        let mut command = self.command(side, how, &path);
+        command.args(arguments);
+        Process::start(command, &self.folder, program)
+    }
+
+    /// Starts this command itself on `side`.
+    pub fn start_own(
+        &self,
+        side: Side,
+        how: How,
+        environment: Option<(&str, &str)>,
+        arguments: Vec<&str>,
+    ) -> anyhow::Result<Process> {
+        let mut command = self.command(side, how, &self.yasmin);
+        command.args(arguments).envs(environment);
+        Process::start(command, &self.folder, "yasmin")
+    }
+
+    fn command(&self, side: Side, how: How, program: &Path) -> Command {
+        let mut words: Vec<String> = Vec::new();
         if let Some(namespaces) = &self.namespaces {
             let enter = ["ip", "netns", "exec", namespaces.name(side as usize)];
-            words.extend(enter.map(OsStr::new));
+            words.extend(enter.map(String::from));
         }
-        if how == How::Rings {
-            words.push(self.yasmin.as_os_str());
-            words.extend(["run", "--no-broker", "--socket"].map(OsStr::new));
-            words.extend([self.socket.as_os_str(), OsStr::new("--")]);
-        }
-        words.push(path.as_os_str());
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).args(arguments).env_remove("LD_PRELOAD");
-        Process::start(command, &self.folder, program)
+        words.extend(self.words(how));
+        words.push(program.display().to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env_remove("LD_PRELOAD");
+        command
     }
 }

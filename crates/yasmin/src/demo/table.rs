@@ -57,7 +57,7 @@ pub fn gain(times: f64) -> String {
 /// What a better figure looks like.
 pub fn direction(unit: Unit) -> &'static str {
     match unit {
-        Unit::Nanoseconds => "less is better",
+        Unit::Nanoseconds | Unit::CpuPercent | Unit::Bytes => "less is better",
         Unit::BitsPerSecond | Unit::PerSecond => "more is better",
     }
 }

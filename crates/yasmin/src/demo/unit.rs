@@ -10,6 +10,9 @@ pub enum Unit {
     BitsPerSecond,
     PerSecond,
     Nanoseconds,
+    /// Of one CPU.
+    CpuPercent,
+    Bytes,
 }
 
 impl Unit {
@@ -18,6 +21,8 @@ impl Unit {
             Self::BitsPerSecond => figure::bits_s(value),
             Self::PerSecond => figure::per_second(value),
             Self::Nanoseconds => figure::nanoseconds(value),
+            Self::CpuPercent => format!("{value:.2} %"),
+            Self::Bytes => figure::bytes(value),
         }
     }
 
@@ -25,7 +30,7 @@ impl Unit {
     pub fn gain(self, old: f64, new: f64) -> f64 {
         match self {
             Self::BitsPerSecond | Self::PerSecond => new / old,
-            Self::Nanoseconds => old / new,
+            Self::Nanoseconds | Self::CpuPercent | Self::Bytes => old / new,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! What the demo runs: a server and a client that users have, and the figure they report.
 
+mod idle;
 mod iperf3;
+mod mpi;
 mod nginx;
+mod pairs;
 mod redis;
 mod sockperf;
 
@@ -25,6 +28,10 @@ pub trait Workload {
     fn commands(&self) -> Vec<String>;
     fn expect(&self) -> Expect {
         Expect::Rings
+    }
+    /// Pairs of runs, where `asked` are too few to tell.
+    fn pairs(&self, asked: usize) -> usize {
+        asked
     }
     /// Runs both sides for about `seconds`.
     fn measure(&self, stage: &Stage, how: How, seconds: u32) -> anyhow::Result<Measured>;
@@ -54,7 +61,8 @@ fn limit(seconds: u32) -> Duration {
     Duration::from_secs(u64::from(seconds) * 3 + 20)
 }
 
-pub fn all() -> Vec<Box<dyn Workload>> {
+/// Programs as their users run them.
+pub fn usual() -> Vec<Box<dyn Workload>> {
     vec![
         Box::new(sockperf::PingPong),
         Box::new(iperf3::Stream),
@@ -63,4 +71,13 @@ pub fn all() -> Vec<Box<dyn Workload>> {
         Box::new(nginx::Page::keep_alive()),
         Box::new(nginx::Page::close()),
     ]
+}
+
+/// What else must not get worse, and message-passing libraries.
+pub fn special() -> Vec<Box<dyn Workload>> {
+    let mut special = mpi::all();
+    special.extend(pairs::all());
+    special.push(Box::new(idle::Idle::cpu()));
+    special.push(Box::new(idle::Idle::memory()));
+    special
 }

@@ -16,6 +16,8 @@ pub struct Page {
 }
 
 const PAGE_BYTES: usize = 1024;
+/// Connections a second vary so much that fewer pairs say nothing.
+const CLOSE_PAIRS: usize = 8;
 const CLOSE: [&str; 2] = ["-H", "Connection: close"];
 
 impl Page {
@@ -56,6 +58,10 @@ impl Workload for Page {
 
     fn expect(&self) -> Expect {
         if self.keep_alive { Expect::Rings } else { Expect::Either }
+    }
+
+    fn pairs(&self, asked: usize) -> usize {
+        if self.keep_alive { asked } else { asked.max(CLOSE_PAIRS) }
     }
 
     fn measure(&self, stage: &Stage, how: How, seconds: u32) -> anyhow::Result<Measured> {

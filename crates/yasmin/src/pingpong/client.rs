@@ -1,0 +1,96 @@
+//! Asks and waits for the answer, as fast as it comes or at a rate; or lets connections idle.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::PingPongClient;
+
+/// What a client prints.
+#[derive(Serialize, Deserialize)]
+pub struct Answer {
+    pub rounds: u64,
+    /// Of round trips.
+    pub p50_ns: f64,
+    pub mean_ns: f64,
+}
+
+/// Rounds before the clock starts: they bring the connection to its ring.
+const WARM_UP: u32 = 200;
+const LONGEST_NS: u64 = 60_000_000_000;
+
+pub fn run(options: &PingPongClient) -> anyhow::Result<()> {
+    if options.idle > 0 {
+        return idle(options);
+    }
+    let mut pair = Pair::connect(options)?;
+    for _ in 0..WARM_UP {
+        pair.round()?;
+    }
+    let mut times = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, 3)?;
+    let period = options.rate_hz.map(|rate| Duration::from_secs(1) / rate);
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs(u64::from(options.seconds));
+    let mut next = begun;
+    while Instant::now() < end {
+        if let Some(period) = period {
+            next += period;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        let asked = Instant::now();
+        pair.round()?;
+        times.saturating_record(asked.elapsed().as_nanos() as u64);
+    }
+    let answer = Answer {
+        rounds: times.len(),
+        p50_ns: times.value_at_quantile(0.5) as f64,
+        mean_ns: times.mean(),
+    };
+    println!("{}", serde_json::to_string(&answer)?);
+    Ok(())
+}
+
+/// Makes connections busy, says "idle", leaves them alone, and shows that they still work.
+fn idle(options: &PingPongClient) -> anyhow::Result<()> {
+    let mut pairs = Vec::new();
+    for _ in 0..options.idle {
+        let mut pair = Pair::connect(options)?;
+        for _ in 0..WARM_UP {
+            pair.round()?;
+        }
+        pairs.push(pair);
+    }
+    println!("idle");
+    std::thread::sleep(Duration::from_secs(u64::from(options.seconds)));
+    pairs.iter_mut().try_for_each(Pair::round)
+}
+
+struct Pair {
+    stream: TcpStream,
+    sent: Vec<u8>,
+    received: Vec<u8>,
+}
+
+impl Pair {
+    fn connect(options: &PingPongClient) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(options.address)?;
+        stream.set_nodelay(true)?;
+        let len = options.message_bytes;
+        Ok(Self { stream, sent: vec![0; len], received: vec![0; len] })
+    }
+
+    /// One round trip; every byte that comes back is compared.
+    fn round(&mut self) -> anyhow::Result<()> {
+        for byte in &mut self.sent {
+            *byte = byte.wrapping_add(17);
+        }
+        self.stream.write_all(&self.sent)?;
+        self.stream.read_exact(&mut self.received)?;
+        ensure!(self.sent == self.received, "the answer is not what was sent");
+        Ok(())
+    }
+}
