@@ -86,22 +86,30 @@ asan:
 		--target $(shell uname -m)-unknown-linux-gnu --lib --tests
 
 MANUALS = man/yasmin.1 man/yasmind.8 man/libyasmin.7
+UNIT = crates/yasmind/yasmind.service
+USERS = crates/yasmind/yasmind.sysusers
 BIN = $(DESTDIR)$(PREFIX)/bin
 LIB = $(DESTDIR)$(PREFIX)/lib/yasmin
 LIBEXEC = $(DESTDIR)$(PREFIX)/libexec/yasmin
 MAN = $(DESTDIR)$(PREFIX)/share/man
+SYSTEMD = $(DESTDIR)$(PREFIX)/lib/systemd/system
+SYSUSERS = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 
 # No build here: root installs what a user has built.
 install:
 	@test -x $(RELEASE)/yasmin || { echo "nothing to install yet; run make build" >&2; exit 1; }
-	install -d $(BIN) $(LIB) $(LIBEXEC) $(MAN)/man1 $(MAN)/man7 $(MAN)/man8
+	install -d $(BIN) $(LIB) $(LIBEXEC) $(SYSTEMD) $(SYSUSERS)
+	install -d $(MAN)/man1 $(MAN)/man7 $(MAN)/man8
 	install -m 755 $(RELEASE)/yasmin $(BIN)/yasmin
 	install -m 755 $(RELEASE)/libyasmin.so $(LIB)/libyasmin.so
 	install -m 755 $(RELEASE)/yasmind $(LIBEXEC)/yasmind
+	sed 's|/usr/bin/yasmind|$(PREFIX)/libexec/yasmin/yasmind|' $(UNIT) >$(SYSTEMD)/yasmind.service
+	install -m 644 $(USERS) $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do install -m 644 $$page $(MAN)/man$${page##*.}/; done
 
 uninstall:
 	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIBEXEC)/yasmind
+	rm -f $(SYSTEMD)/yasmind.service $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do rm -f $(MAN)/man$${page##*.}/$${page##*/}; done
 	-rmdir --ignore-fail-on-non-empty $(LIB) $(LIBEXEC)
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 /// How a program is loaded, as far as preloading cares.
@@ -13,6 +13,8 @@ pub struct Image {
     pub machine: Machine,
     /// The dynamic loader it asks for; `None`: static.
     pub interpreter: Option<String>,
+    /// It names libraries that must be loaded with it.
+    pub needs_libraries: bool,
     /// Built by the Go toolchain.
     pub go: bool,
 }
@@ -47,6 +49,8 @@ where
         let path = segment.interpreter(endian, data).ok()??;
         Some(String::from_utf8_lossy(path).into_owned())
     });
+    let dynamic = segments.iter().find_map(|segment| segment.dynamic(endian, data).ok()?);
+    let is_needed = |entry: &Elf::Dyn| entry.d_tag(endian).into() == u64::from(elf::DT_NEEDED);
     Some(Image {
         machine: Machine {
             is_64: header.is_type_64(),
@@ -54,6 +58,7 @@ where
             architecture: header.e_machine(endian),
         },
         interpreter,
+        needs_libraries: dynamic.unwrap_or_default().iter().any(is_needed),
         go: has_section(header, endian, data, b".note.go.buildid"),
     })
 }

@@ -58,7 +58,11 @@ fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
     }
     match Loader::of(interpreter) {
         Loader::Glibc => {}
-        Loader::Musl => return musl(&path),
+        // musl cannot load glibc for the library's sake.
+        Loader::Musl if library.needs_libraries => {
+            return Verdict::Never(format!("{path} is linked with musl, the library needs glibc"));
+        }
+        Loader::Musl => {}
         Loader::Other => {
             return Verdict::Never(format!("{path} uses an unknown loader, {interpreter}"));
         }
@@ -69,11 +73,6 @@ fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
         ));
     }
     Verdict::Accelerated
-}
-
-/// The one place to change once the library is known to load under musl.
-fn musl(path: &dyn std::fmt::Display) -> Verdict {
-    Verdict::Never(format!("{path} is linked with musl, the library needs glibc"))
 }
 
 enum Loader {

@@ -82,9 +82,13 @@ fn static_programs_are_not() {
 }
 
 #[test]
-fn musl_programs_are_not() {
+fn musl_programs_are_accelerated_by_a_library_that_needs_no_other() {
     let bench = Bench::new();
     let Some(program) = bench.build("musl-gcc", &[]) else { return };
+    assert_eq!(bench.judge(&program, &[]), Verdict::Accelerated);
+    bench.build("cc", &["-shared", "-Wl,--no-as-needed", "-lc"]).unwrap();
+    fs::rename(&program, bench.path("libyasmin.so")).unwrap();
+    let program = bench.build("musl-gcc", &[]).unwrap();
     assert!(matches!(bench.judge(&program, &[]), Verdict::Never(why) if why.contains("musl")));
 }
 
