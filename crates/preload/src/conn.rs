@@ -74,6 +74,9 @@ unsafe impl Pooled for Conn {
     }
 }
 
+/// struct linger { l_onoff: 1, l_linger: 0 }
+const LINGER_0: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
+
 pub static POOL: Slab<Conn> = Slab::new();
 
 /// Why a half could not be locked.
@@ -239,10 +242,12 @@ impl Conn {
         if self.fds.load(Ordering::Relaxed) > 1 {
             self.fds.fetch_sub(1, Ordering::Relaxed);
             table::clear(fd);
+            let other = (0..table::end()).find(|&at| table::is_conn(table::raw(at), self));
+            let other = other.unwrap_or(-1);
             if self.fd() == fd {
-                let other = (0..table::end()).find(|&at| table::is_conn(table::raw(at), self));
-                self.fd.store(other.unwrap_or(-1), Ordering::Relaxed);
+                self.fd.store(other, Ordering::Relaxed);
             }
+            set::renamed(fd, other);
             return;
         }
         self.release(fd);
@@ -264,6 +269,16 @@ impl Conn {
         }
     }
 
+    /// The program exits and may have left bytes unread: as TCP does, its close is a reset.
+    pub fn exits(&'static self, fd: c_int) {
+        let Ok(_rx) = self.lock_rx(fd) else { return };
+        let receiver = self.receiver();
+        let _ = receiver.look(|| tcp::read_position(fd));
+        if receiver.unread_bytes() > 0 && !self.is_shared() {
+            sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
+        }
+    }
+
     fn release(&'static self, fd: c_int) {
         set::leave(self);
         let (Ok(rx), Ok(tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else {
@@ -276,7 +291,7 @@ impl Conn {
         let unread = receiver.unread_bytes() > 0
             || receiver.look(|| tcp::read_position(fd)).is_ok() && receiver.unread_bytes() > 0;
         if unread && !self.is_shared() {
-            sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &[1, 0, 0, 0, 0, 0, 0, 0]);
+            sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
         }
         if receiver.is_broken() {
             tcp::reset(fd);

@@ -38,6 +38,17 @@ impl<'a> Buffers<'a> {
         (len_bytes <= isize::MAX as usize).then_some(Self { pieces, len_bytes })
     }
 
+    /// Whether a piece lies where no program has memory: the kernel answers EFAULT, where a
+    /// copy of ours would fault.
+    pub fn is_bad(&self) -> bool {
+        const LOWEST: usize = 1 << 16;
+        const HIGHEST: usize = 1 << 47;
+        self.pieces.iter().any(|piece| {
+            let base = piece.base as usize;
+            piece.len > 0 && (base < LOWEST || base.saturating_add(piece.len) > HIGHEST)
+        })
+    }
+
     /// Calls `f(address, bytes, done)` for the pieces of `len_bytes` from `skip_bytes` on.
     pub fn each(&self, skip_bytes: usize, len_bytes: usize, mut f: impl FnMut(*mut u8, usize, usize)) {
         let (mut skip, mut left, mut done) = (skip_bytes, len_bytes, 0);

@@ -52,6 +52,15 @@ extern "C" fn rust_eh_personality() {}
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn() = init;
 
+/// Runs when the program exits by exit or by returning from main.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINI: extern "C" fn() = fini;
+
+extern "C" fn fini() {
+    process::exits();
+}
+
 extern "C" fn init() {
     real::resolve();
     trampoline::resolve();

@@ -145,6 +145,18 @@ fn became_child() {
     }
 }
 
+/// The program exits.
+pub fn exits() {
+    refresh();
+    for fd in 0..table::end() {
+        match table::get(fd) {
+            Entry::Conn(conn) => conn.exits(fd),
+            Entry::Candidate(candidate) => drop_slot(candidate.slot()),
+            _ => {}
+        }
+    }
+}
+
 fn slot_refs(slot: usize) -> &'static AtomicU32 {
     // SAFETY: taken slots are inside the table, which is never unmapped.
     unsafe { &*SLOTS.load(Ordering::Relaxed).add(slot % SLOT_COUNT) }

@@ -8,7 +8,7 @@ use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
-use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
+use crate::sys::{self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use crate::sys::{MsgHdr, Ret, call};
 use crate::{broker, config, process, real, set, spin, tcp};
 
@@ -35,7 +35,11 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
         return None;
     }
     if to.len_bytes == 0 {
-        return None;
+        return nothing(conn, fd, flags);
+    }
+    if to.is_bad() {
+        // The kernel finds out when there is something to copy.
+        return nothing(conn, fd, flags).map(|ret| if ret == 0 { -(EFAULT as Ret) } else { ret });
     }
     let mut call = Call { conn, fd, to, flags, done: 0, watched: false };
     loop {
@@ -59,6 +63,14 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
             }
         }
     }
+}
+
+/// A receive of no bytes waits until there are some, and leaves them.
+fn nothing(conn: &'static Conn, fd: c_int, flags: c_int) -> Option<Ret> {
+    let mut byte = 0u8;
+    let one = sys::IoVec { base: &raw mut byte, len: 1 };
+    let ret = recv(conn, fd, Buffers::one(&one), flags & MSG_DONTWAIT | MSG_PEEK)?;
+    Some(ret.min(0))
 }
 
 struct Call<'a> {

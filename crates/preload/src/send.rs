@@ -55,6 +55,10 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
     if from.len_bytes() == 0 {
         return None;
     }
+    if matches!(from, Source::Buffers(buffers) if buffers.is_bad()) {
+        // The kernel refuses it.
+        return None;
+    }
     let mut call = Call { conn, fd, from, flags, done: 0, watched: false };
     loop {
         match call.step() {

@@ -137,6 +137,20 @@ pub fn descriptor_closed(fd: c_int) {
     forget(watch);
 }
 
+/// The program closed `fd`, but another descriptor still names the connection: a set that was
+/// told of `fd` goes on watching it, as the kernel does.
+pub fn renamed(fd: c_int, other: c_int) {
+    let (Some(from), Some(to)) = (table::watch(fd), table::watch(other)) else { return };
+    let set = from.set.load(Ordering::Relaxed);
+    if set.is_null() || !to.set.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    to.events.store(from.events.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.data.store(from.data.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.set.store(set, Ordering::Release);
+}
+
 /// Whether connection `conn` may be offered as far as its set goes; if so it is in the set's
 /// hot list. Under the receive lock.
 pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
