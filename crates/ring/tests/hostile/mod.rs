@@ -12,6 +12,8 @@ use yasmin_wire::{Position, Word};
 
 const GUARD_BYTES: usize = 4096;
 const GUARD: u8 = 0xa5;
+/// Bytes to send. The guards' value is not among them.
+static SOURCE: [u8; 1 << 17] = [0x5a; 1 << 17];
 /// More than any caller's loop may take.
 const TRIES: usize = 4;
 
@@ -39,13 +41,13 @@ impl Bytes<'_> {
         u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// 0, 1, near a ring's size, or anything.
+    /// 0, 1, near a ring's size, or anything below 64 KiB.
     fn length(&mut self) -> usize {
         match self.byte() % 4 {
             0 => usize::from(self.byte() % 3),
             1 => usize::from(self.short()) % 5000,
-            2 => class_bytes(self.byte() % (MAX_CLASS + 1)) as usize + usize::from(self.byte() % 3),
-            _ => usize::from(self.short()) * 20,
+            2 => class_bytes(self.byte() % 4) as usize + usize::from(self.byte() % 3),
+            _ => usize::from(self.short()),
         }
     }
 }
@@ -79,7 +81,6 @@ struct Ends<'a> {
     rx_state: ReceiverState,
     memory: Pages,
     max_class: u8,
-    source: &'a [u8],
 }
 
 impl Ends<'_> {
@@ -124,7 +125,7 @@ impl Ends<'_> {
     }
 
     fn send(&self, bytes: &mut Bytes<'_>) -> Result<(), Broken> {
-        let wanted = bytes.length().min(self.source.len());
+        let wanted = bytes.length();
         for _ in 0..TRIES {
             let write = match self.tx().room(wanted)? {
                 Room::Tcp => {
@@ -141,8 +142,8 @@ impl Ends<'_> {
             assert!(write.room_bytes >= 1 && write.room_bytes <= class_bytes(self.max_class));
             self.scribble(bytes);
             let skip = bytes.byte();
-            // SAFETY: `source` is readable for more than `wanted`.
-            unsafe { self.tx().fill(&write, u32::from(skip), self.source.as_ptr(), wanted) };
+            // SAFETY: `SOURCE` is longer than any `length`.
+            unsafe { self.tx().fill(&write, u32::from(skip), SOURCE.as_ptr(), wanted) };
             for (at, len) in self.tx().spans(&write, u32::from(skip), wanted) {
                 assert!(at as usize + len <= class_bytes(self.max_class) as usize);
             }
@@ -223,9 +224,12 @@ impl Ends<'_> {
 /// Runs the steps that `data` spells.
 pub fn run(data: &[u8]) {
     let mut bytes = Bytes { data };
-    let max_class = bytes.byte() % (MAX_CLASS + 1);
+    // Small ones mostly: they are faster and fill sooner.
+    let max_class = match bytes.byte() {
+        0xff => MAX_CLASS,
+        byte => byte & 3,
+    };
     let mut ring = Guarded::new(class_bytes(max_class) as usize);
-    let source = vec![0x5a; class_bytes(MAX_CLASS) as usize + 1024];
     let block = Block::new();
     // SAFETY: `ring` outlives the ends.
     let memory = unsafe { Pages::new(ring.start()) };
@@ -235,7 +239,6 @@ pub fn run(data: &[u8]) {
         rx_state: ReceiverState::default(),
         memory,
         max_class,
-        source: &source,
     };
     ends.begin(bytes.long());
     while let Some(op) = bytes.next() {
