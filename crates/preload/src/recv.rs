@@ -135,8 +135,9 @@ impl Call<'_> {
                 }
                 View::Tcp => {
                     if self.done > 0 && !all {
-                        // What the ring gave and what TCP has are one short read.
-                        if !self.peeks() {
+                        // What the ring gave and what TCP has are one short read, which ends
+                        // before urgent data.
+                        if !self.peeks() && !tcp::is_at_mark(self.fd) {
                             self.take_tcp(&receiver, left);
                         }
                         return Ok(self.finish(&receiver));

@@ -61,6 +61,7 @@ pub const O_NONBLOCK: c_int = 0o4000;
 pub const FD_CLOEXEC: c_int = 1;
 pub const FIONREAD: usize = 0x541b;
 pub const FIONBIO: usize = 0x5421;
+pub const SIOCATMARK: usize = 0x8905;
 pub const SIOCOUTQ: usize = 0x5411;
 
 #[repr(C)]

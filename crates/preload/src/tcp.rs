@@ -37,6 +37,11 @@ fn queue(fd: c_int, request: usize) -> Option<u64> {
     (ret >= 0 && bytes >= 0).then_some(bytes as u64)
 }
 
+/// Whether the next byte of TCP is the urgent one.
+pub fn is_at_mark(fd: c_int) -> bool {
+    queue(fd, sys::SIOCATMARK) == Some(1)
+}
+
 /// Whether it is established and began without data in its SYN.
 pub fn is_plain_established(fd: c_int) -> bool {
     info(fd).is_some_and(|info| info[0] == ESTABLISHED && info[5] & OPT_SYN_DATA == 0)
