@@ -24,8 +24,10 @@ pub fn draw(report: &Report) -> anyhow::Result<String> {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE).map_err(failed)?;
         let (left, right) = area.split_horizontally(SIZE.0 / 2);
-        chart(&left, "latency, one way", &report.latency_ns, figure::nanoseconds)?;
-        chart(&right, "bandwidth", &report.bandwidth_bytes_s, figure::bytes_s)?;
+        let place = SeriesLabelPosition::UpperLeft;
+        chart(&left, "latency, one way", &report.latency_ns, figure::nanoseconds, place)?;
+        let place = SeriesLabelPosition::LowerRight;
+        chart(&right, "bandwidth", &report.bandwidth_bytes_s, figure::bytes_s, place)?;
         area.present().map_err(failed)?;
     }
     Ok(svg)
@@ -40,6 +42,7 @@ fn chart(
     title: &str,
     all: &[Series],
     show: fn(f64) -> String,
+    legend: SeriesLabelPosition,
 ) -> anyhow::Result<()> {
     let points = || all.iter().flat_map(|series| &series.points);
     let sizes = points().map(|point| point.message_bytes as f64);
@@ -51,14 +54,17 @@ fn chart(
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(76)
-        .build_cartesian_2d((least..most).log_scale(), (low / 1.5..high * 1.5).log_scale())
+        .build_cartesian_2d(
+            (least..most).log_scale().base(4.0),
+            (low / 1.5..high * 1.5).log_scale(),
+        )
         .map_err(failed)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
         .label_style(FONT)
         .x_desc("message size")
-        .x_label_formatter(&|size| figure::bytes(*size))
+        .x_label_formatter(&|size| indicatif::BinaryBytes(size.round() as u64).to_string())
         .y_label_formatter(&|value| show(*value))
         .draw()
         .map_err(failed)?;
@@ -75,7 +81,7 @@ fn chart(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(legend)
         .background_style(WHITE.mix(0.85))
         .border_style(TRANSPARENT)
         .label_font(FONT)

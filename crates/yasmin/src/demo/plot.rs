@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use plotters::style::full_palette::{BLUE_600, RED_600};
 
 use super::outcome::Outcome;
+use super::unit::Unit;
 
 const SIZE: (u32, u32) = (640, 130);
 const FONT: (&str, u32) = ("sans-serif", 12);
@@ -43,7 +44,7 @@ pub fn draw(outcome: &Outcome) -> anyhow::Result<Option<String>> {
                     name(at, &rows.map(|row| row.0))
                 }
             })
-            .x_label_formatter(&|value| outcome.unit.show(*value))
+            .x_label_formatter(&|value| tick(*value, outcome.unit))
             .draw()
             .map_err(failed)?;
         for (row, (_, spread, colour)) in rows.iter().enumerate() {
@@ -56,6 +57,13 @@ pub fn draw(outcome: &Outcome) -> anyhow::Result<Option<String>> {
         area.present().map_err(failed)?;
     }
     Ok(Some(svg))
+}
+
+/// Where every tick had its label they would overlap: 1, 2, 5 and their decades have one.
+fn tick(value: f64, unit: Unit) -> String {
+    let mantissa = value / 10f64.powf(value.log10().floor());
+    let has_label = [1.0, 2.0, 5.0, 10.0].iter().any(|round| (mantissa - round).abs() < 0.01);
+    if has_label { unit.show(value) } else { String::new() }
 }
 
 fn name(row: f64, names: &[&str; 2]) -> String {
