@@ -86,6 +86,8 @@ impl Pattern {
     }
 }
 
+impl std::error::Error for Mismatch {}
+
 impl fmt::Display for Mismatch {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         let Self { position, expected, got, belongs_at } = self;

@@ -66,7 +66,7 @@ fn describe_process(pid: u32) -> String {
     }
     let backtrace = Command::new("timeout")
         .args(["20", "gdb", "-nx", "-batch", "-p", &pid.to_string()])
-        .args(["-ex", "thread apply all bt 25"])
+        .args(["-ex", "thread apply all bt 9"])
         .stdin(Stdio::null())
         .output();
     if let Ok(backtrace) = backtrace {

@@ -445,6 +445,43 @@ fn splice_takes_what_the_ring_holds_first() {
 }
 
 #[test]
+fn mmsg_at_the_edges() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000 - sendmmsglens");
+        duo.b("recv C 600 - recvmmsg");
+        duo.b("recv C 600 dontwait recvmmsg");
+        duo.b("recv C 600 dontwait recvmmsg");
+        duo.a("send C 1000");
+        duo.b("recv C 100 peek recvmmsg");
+        duo.b("recv C 1000 - recvmmsg");
+        duo.a("close C");
+        duo.b("recv C 600 - recvmmsg");
+        duo.b("recv C 600 dontwait recvmmsg");
+    });
+}
+
+/// EAGAIN says that there is nothing: programs that wait for edges rely on it.
+#[test]
+fn eagain_only_when_there_is_nothing() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("nonblock C 1");
+        for _ in 0..20 {
+            duo.a("send C 1000");
+            duo.b("poll C in 1000");
+            duo.b("recv C 300 peek");
+            duo.b("recv C 300");
+            duo.b("recv C 300");
+            duo.b("recv C 300 peek");
+            duo.b("recv C 300");
+            duo.b("recv C 300");
+            duo.b("recv C 300");
+        }
+    });
+}
+
+#[test]
 fn urgent_data() {
     check(|duo| {
         duo.warm("C");

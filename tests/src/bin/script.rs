@@ -316,6 +316,11 @@ fn send(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
         }
         "sendmsg" => sys::sendmsg(fd, &parts, flags),
         "sendmmsg" => sys::sendmmsg(fd, &parts, flags).map(|sent| sent.iter().sum()),
+        "sendmmsglens" => {
+            let lens = sys::sendmmsg(fd, &parts, flags)?;
+            stream.advance(lens.iter().sum());
+            return Ok(format!("{lens:?}"));
+        }
         "sendfile" => {
             let file = sys::anonymous_file()?;
             sys::write(file, &data)?;
@@ -349,6 +354,20 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
         "readv" => sys::readv(fd, &mut [one, two]),
         "recvfrom" => sys::recvfrom(fd, &mut data, flags),
         "recvmsg" => sys::recvmsg(fd, &mut [one, two], flags),
+        // Two messages; says how many there were and how long each was.
+        "recvmmsg" => {
+            let lens = sys::recvmmsg(fd, &mut [one, two], flags)?;
+            if flags & libc::MSG_PEEK == 0 && lens.iter().any(|len| *len > 0) {
+                let first = lens[0];
+                stream.pattern.check(stream.at(), &data[..first]).map_err(Error::other)?;
+                let second = lens.get(1).copied().unwrap_or(0);
+                let at = stream.at() + first as u64;
+                let there = &data[half..half + second];
+                stream.pattern.check(at, there).map_err(Error::other)?;
+                stream.advance(first + second);
+            }
+            return Ok(format!("{lens:?}"));
+        }
         "splice" => {
             let (read_end, write_end) = sys::pipe()?;
             let moved = sys::splice(fd, write_end, data.len(), 0)?;
