@@ -1,10 +1,13 @@
-//! How long two processes wait for their channel: from the second OFFER to CHANNEL.
+//! How long two processes wait for their channel, from the second OFFER to CHANNEL; and how
+//! much later a peer sees the end of a connection that was closed right after its OFFER, while
+//! the broker may still have its duplicate.
 //!
 //! `cargo bench -p yasmin-yasmind`. Prints quantiles of the samples; judges nothing.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use std::io::Read;
 use std::time::Instant;
 use support::{Broker, tcp_pair};
 use yasmin_control::{Role, ToBroker};
@@ -35,16 +38,46 @@ fn main() {
                 elapsed
             })
             .collect();
-        nanoseconds.sort_unstable();
-        let at = |share: f64| nanoseconds[(share * (SAMPLES - 1) as f64) as usize] as f64 / 1e3;
-        println!(
-            "{name}: offer to channel, us: min {:.0}, median {:.0}, p90 {:.0}, p99 {:.0}, max {:.0}",
-            at(0.0),
-            at(0.5),
-            at(0.9),
-            at(0.99),
-            at(1.0)
-        );
+        print(&format!("{name}: offer to channel"), &mut nanoseconds);
         drop(crowd);
     }
+    let broker = Broker::start(&[]);
+    let client = broker.client();
+    for offers in [false, true] {
+        let mut nanoseconds: Vec<_> = (0..SAMPLES as u64)
+            .map(|id| {
+                let (connector, mut acceptor) = tcp_pair("127.0.0.1:0");
+                let start = Instant::now();
+                if offers {
+                    client.offer(id, Role::Connector, &connector);
+                }
+                drop(connector);
+                assert_eq!(acceptor.read(&mut [0]).unwrap(), 0);
+                let elapsed = start.elapsed().as_nanos();
+                client.send(ToBroker::Release { id });
+                while client.readable(std::time::Duration::ZERO) {
+                    client.declined();
+                }
+                elapsed
+            })
+            .collect();
+        let name = if offers { "offer, close" } else { "close" };
+        print(&format!("{name}, end of stream"), &mut nanoseconds);
+    }
+}
+
+fn print(name: &str, nanoseconds: &mut [u128]) {
+    nanoseconds.sort_unstable();
+    let at = |share: f64| {
+        let index = share * (nanoseconds.len() - 1) as f64;
+        nanoseconds[index as usize] as f64 / 1e3
+    };
+    println!(
+        "{name}, us: min {:.0}, median {:.0}, p90 {:.0}, p99 {:.0}, max {:.0}",
+        at(0.0),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(1.0)
+    );
 }

@@ -21,7 +21,6 @@ mod notify;
 mod numbers;
 mod pairing;
 mod proof;
-mod status;
 mod sys;
 
 use clap::Parser;

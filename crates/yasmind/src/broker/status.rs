@@ -1,6 +1,6 @@
 //! What `yasmin status` is told.
 
-use crate::broker::Broker;
+use super::Broker;
 use crate::channel::{Channel, EndLabel};
 use std::time::Instant;
 use yasmin_control::Role;
@@ -14,7 +14,7 @@ const WAITS: &str = "peer not seen under yasmin";
 impl Broker {
     /// The status as `uid` may see it: root all connections, others those with an end of
     /// theirs. Rates are since the last call, whoever made it.
-    pub fn status(&mut self, uid: u32, now: Instant) -> Status {
+    pub(super) fn status(&mut self, uid: u32, now: Instant) -> Status {
         let sees = |label: &EndLabel| uid == 0 || label.uid == uid;
         let mut connections = Vec::new();
         for channel in self.channels.values_mut() {

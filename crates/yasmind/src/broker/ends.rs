@@ -1,0 +1,313 @@
+//! The life of an end: offered, examined, waiting, paired, gone.
+
+use super::{Broker, Declined, End, EndState, Limits, User};
+use crate::channel::{Channel, EndLabel, end_bytes};
+use crate::client::Gone;
+use crate::examiner::Finding;
+use crate::facts::Facts;
+use crate::pairing::{Key, Outcome};
+use rustix::fd::{AsFd, OwnedFd};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use yasmin_control::{Decline, FromBroker, Role};
+
+/// Ends that one process may have offered and not released.
+const ENDS_PER_PROCESS: usize = 16384;
+
+/// Ends of all processes of one user.
+const ENDS_PER_USER: usize = 65536;
+
+/// Offers that may wait, of all users together.
+pub const WAITING: usize = 4 * ENDS_PER_USER;
+
+/// How long an offer waits for its peer's. A peer that is busy under the library offers within
+/// moments; one that has not by then is not under it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Declined connections that `status` still shows.
+const DECLINED_SHOWN: usize = 256;
+
+impl Broker {
+    pub(super) fn offered(
+        &mut self,
+        token: u64,
+        id: u64,
+        role: Role,
+        fd: Option<OwnedFd>,
+    ) -> Result<(), Gone> {
+        let serial = self.name();
+        let client = self.clients.get_mut(&token).ok_or(Gone)?;
+        let Some(fd) = fd else {
+            return client.send(FromBroker::Decline { id, reason: Decline::NotTcp }, &[]);
+        };
+        if client.ends.contains_key(&id) {
+            // An id is never used twice.
+            self.examiner.close(client.uid, vec![fd]);
+            return Err(Gone);
+        }
+        let user = self.users.entry(client.uid).or_default();
+        if client.ends.len() >= ENDS_PER_PROCESS || user.ends >= ENDS_PER_USER {
+            self.examiner.close(client.uid, vec![fd]);
+            return client.send(FromBroker::Decline { id, reason: Decline::TooMany }, &[]);
+        }
+        client.ends.insert(id, serial);
+        client.examined += 1;
+        user.ends += 1;
+        let end = End { client: token, id, role, state: EndState::Examined };
+        self.ends.insert(serial, end);
+        self.examiner.examine(client.uid, token, serial, fd);
+        Ok(())
+    }
+
+    pub(super) fn released(&mut self, token: u64, id: u64) {
+        let Some(client) = self.clients.get_mut(&token) else { return };
+        match client.ends.remove(&id) {
+            Some(serial) => {
+                Self::count_end_out(&mut self.users, client.uid);
+                self.forget_end(serial);
+            }
+            None => self.declined.retain(|declined| (declined.client, declined.id) != (token, id)),
+        }
+    }
+
+    pub(super) fn grow(&mut self, token: u64, id: u64, class: u8) {
+        let serial = self.clients.get(&token).and_then(|client| client.ends.get(&id));
+        let Some(end) = serial.and_then(|serial| self.ends.get(serial)) else { return };
+        let EndState::Paired { channel, .. } = &end.state else { return };
+        let Some(channel) = self.channels.get_mut(channel) else { return };
+        let end = channel.end_mut(end.role);
+        // As far as the memory goes.
+        for class in (end.class + 1..=class.min(self.limits.max_class)).rev() {
+            let more = end_bytes(class) - end.charged_bytes;
+            if self.budget.take(end.label.uid, more).is_ok() {
+                end.raise(class);
+                break;
+            }
+        }
+    }
+
+    /// Goes on with an end whose socket has been examined.
+    pub fn found(&mut self, finding: Finding, now: Instant) {
+        let Finding { client, serial, facts } = finding;
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.examined -= 1;
+        }
+        let Some(end) = self.ends.get_mut(&serial) else { return };
+        let facts = match facts {
+            Ok(facts) => facts,
+            Err(reason) => return self.decline(serial, reason, None, now),
+        };
+        let role = end.role;
+        let cookie = (facts.netns, facts.cookie);
+        if self.cookies.contains_key(&cookie) {
+            return self.decline(serial, Decline::Taken, Some(&facts), now);
+        }
+        let Some(key) = self.proof.key(&facts, role) else {
+            return self.decline(serial, Decline::NoProof, Some(&facts), now);
+        };
+        end.state = EndState::Waiting { facts, since: now };
+        self.cookies.insert(cookie, serial);
+        match self.table.offer(key, role, serial, now) {
+            Outcome::Waits => {}
+            Outcome::Full => self.decline_waiting(serial, Decline::TooMany, now),
+            Outcome::Pair { other } => self.pair(serial, other, now),
+            Outcome::Conflict { other } => self.conflict(key, serial, other, now),
+        }
+    }
+
+    /// Two different sockets claim to be one end. Of an address pair the older has lost it, or
+    /// is no longer; numbers that two sockets share are forged, and nobody can say which.
+    fn conflict(&mut self, key: Key, serial: u64, other: u64, now: Instant) {
+        self.decline_waiting(other, Decline::NoProof, now);
+        let retry = match (&key, self.ends.get(&serial)) {
+            (Key::Addresses { .. }, Some(end)) => Some(end.role),
+            _ => None,
+        };
+        match retry.map(|role| self.table.offer(key, role, serial, now)) {
+            Some(Outcome::Waits) => {}
+            _ => self.decline_waiting(serial, Decline::NoProof, now),
+        }
+    }
+
+    fn pair(&mut self, serial: u64, other: u64, now: Instant) {
+        let both = [serial, other];
+        let facts = |serial: &u64| match self.ends.get(serial).map(|end| &end.state) {
+            Some(EndState::Waiting { facts, .. }) => Some(facts),
+            _ => None,
+        };
+        let proven = match (facts(&serial), facts(&other)) {
+            (Some(a), Some(b)) => self.proof.holds([a, b]),
+            _ => false,
+        };
+        let made =
+            if proven { self.make_channel(serial, other, now) } else { Err(Decline::NoProof) };
+        if let Err(reason) = made {
+            for serial in both {
+                self.decline_waiting(serial, reason, now);
+            }
+        }
+    }
+
+    fn make_channel(&mut self, a: u64, b: u64, now: Instant) -> Result<(), Decline> {
+        let is_connector =
+            |serial| self.ends.get(&serial).is_some_and(|e| e.role == Role::Connector);
+        let serials = if is_connector(a) { [a, b] } else { [b, a] };
+        let label = |serial| self.label(serial).ok_or(Decline::NoProof);
+        let labels = [label(serials[0])?, label(serials[1])?];
+        let uids = [labels[0].uid, labels[1].uid];
+        let Limits { first_class, max_class, .. } = self.limits;
+        let charge = end_bytes(first_class);
+        self.budget.take(uids[0], charge).map_err(|_| Decline::Memory)?;
+        if self.budget.take(uids[1], charge).is_err() {
+            self.budget.give_back(uids[0], charge);
+            return Err(Decline::Memory);
+        }
+        let (channel, handout) = match Channel::create(labels, first_class, max_class, now) {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!("cannot make a channel: {error}");
+                for uid in uids {
+                    self.budget.give_back(uid, charge);
+                }
+                return Err(Decline::Memory);
+            }
+        };
+        let name = self.name();
+        self.channels.insert(name, channel);
+        self.totals.channels += 1;
+        for (serial, side) in serials.into_iter().zip(&handout.sides) {
+            let Some(end) = self.ends.get_mut(&serial) else { continue };
+            let EndState::Waiting { facts, .. } =
+                std::mem::replace(&mut end.state, EndState::Examined)
+            else {
+                continue;
+            };
+            let message = FromBroker::Channel {
+                id: end.id,
+                cookie: facts.cookie,
+                role: end.role,
+                max_class,
+                first_class,
+            };
+            end.state = EndState::Paired { channel: name, facts };
+            let (token, fds) = (end.client, [handout.channel.as_fd(), side.as_fd()]);
+            let Some(client) = self.clients.get_mut(&token) else { continue };
+            if client.send(message, &fds).is_err() {
+                self.doomed.push(token);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back ends that have waited too long.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some(serial) = self.table.expire(now, PATIENCE) {
+            self.decline_waiting(serial, Decline::NoProof, now);
+        }
+    }
+
+    /// When `expire` has something to do next.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.table.oldest().map(|since| since + PATIENCE)
+    }
+
+    /// Ends that wait for their peer, and since when.
+    pub(super) fn waiting(&self) -> Vec<(EndLabel, Instant)> {
+        self.ends
+            .iter()
+            .filter_map(|(&serial, end)| match end.state {
+                EndState::Waiting { since, .. } => Some((self.label(serial)?, since)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn label(&self, serial: u64) -> Option<EndLabel> {
+        let end = self.ends.get(&serial)?;
+        match &end.state {
+            EndState::Waiting { facts, .. } | EndState::Paired { facts, .. } => {
+                self.label_of(end, facts)
+            }
+            EndState::Examined => None,
+        }
+    }
+
+    fn label_of(&self, end: &End, facts: &Facts) -> Option<EndLabel> {
+        let client = self.clients.get(&end.client)?;
+        Some(EndLabel {
+            uid: client.uid,
+            pid: client.pid,
+            program: client.program.clone(),
+            role: end.role,
+            local: facts.local,
+            peer: facts.peer,
+        })
+    }
+
+    fn decline_waiting(&mut self, serial: u64, reason: Decline, now: Instant) {
+        self.table.withdraw(serial);
+        let Some(end) = self.ends.get_mut(&serial) else { return };
+        match std::mem::replace(&mut end.state, EndState::Examined) {
+            EndState::Waiting { facts, .. } => {
+                self.cookies.remove(&(facts.netns, facts.cookie));
+                self.decline(serial, reason, Some(&facts), now);
+            }
+            state => end.state = state,
+        }
+    }
+
+    /// Tells the process that an end, which neither waits nor is paired, stays on TCP.
+    fn decline(&mut self, serial: u64, reason: Decline, facts: Option<&Facts>, now: Instant) {
+        let Some(end) = self.ends.remove(&serial) else { return };
+        let label = facts.and_then(|facts| self.label_of(&end, facts));
+        if let Some(label) = label {
+            if self.declined.len() >= DECLINED_SHOWN {
+                self.declined.pop_front();
+            }
+            let (client, id) = (end.client, end.id);
+            let reason = reason.describe();
+            self.declined.push_back(Declined { label, reason, since: now, client, id });
+        }
+        let Some(client) = self.clients.get_mut(&end.client) else { return };
+        client.ends.remove(&end.id);
+        Self::count_end_out(&mut self.users, client.uid);
+        if client.send(FromBroker::Decline { id: end.id, reason }, &[]).is_err() {
+            self.doomed.push(end.client);
+        }
+    }
+
+    fn count_end_out(users: &mut HashMap<u32, User>, uid: u32) {
+        if let Some(user) = users.get_mut(&uid) {
+            user.ends -= 1;
+        }
+    }
+
+    /// Drops an end that its process has released, or that went with its process.
+    pub(super) fn forget_end(&mut self, serial: u64) {
+        let Some(end) = self.ends.remove(&serial) else { return };
+        match end.state {
+            EndState::Examined => {}
+            EndState::Waiting { facts, .. } => {
+                self.table.withdraw(serial);
+                self.cookies.remove(&(facts.netns, facts.cookie));
+            }
+            EndState::Paired { channel: name, facts } => {
+                self.cookies.remove(&(facts.netns, facts.cookie));
+                let Some(channel) = self.channels.get_mut(&name) else { return };
+                let uid = channel.end(end.role).label.uid;
+                let (charged_bytes, last) = channel.leave(end.role);
+                self.budget.give_back(uid, charged_bytes);
+                if last {
+                    for counters in channel.ends.each_ref().map(|end| end.counters()) {
+                        let totals = &mut self.totals;
+                        totals.closed_ring_bytes =
+                            totals.closed_ring_bytes.wrapping_add(counters.ring_bytes);
+                        totals.closed_tcp_bytes =
+                            totals.closed_tcp_bytes.wrapping_add(counters.tcp_bytes);
+                    }
+                    self.channels.remove(&name);
+                }
+            }
+        }
+    }
+}
