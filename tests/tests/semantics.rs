@@ -835,6 +835,36 @@ fn closing_takes_out_of_the_set() {
     });
 }
 
+/// Taken out of the set, then closed: the set has nothing more to do with it.
+#[test]
+fn closed_after_it_was_taken_out_of_the_set() {
+    check(|duo| {
+        duo.b("epoll E");
+        duo.warm("D");
+        duo.b("epadd E D in");
+        for _ in 0..5 {
+            duo.warm("C");
+            duo.b("epadd E C in");
+            for _ in 0..10 {
+                duo.a("send C 100");
+                duo.b("poll C in 1000");
+                duo.b("epwait E 1000");
+                duo.b("recv C 100");
+            }
+            duo.b("epdel E C");
+            duo.b("epwait E 0");
+            duo.b("close C");
+            duo.a("recv C 100");
+            duo.a("close C");
+            duo.b("epwait E 20");
+            duo.a("send D 100");
+            duo.b("poll D in 1000");
+            duo.b("epwait E 1000");
+            duo.b("recv D 100");
+        }
+    });
+}
+
 #[test]
 fn two_sets_and_a_set_in_a_set() {
     check(|duo| {
