@@ -57,6 +57,8 @@ impl Drop for Mapping {
     }
 }
 
+/// Aligned, or the ends' private states might share a cache line.
+#[repr(align(128))]
 struct RingEnd {
     mapping: Mapping,
     sends_on: usize,
