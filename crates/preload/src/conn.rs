@@ -22,6 +22,8 @@ pub struct Conn {
     pub offers: Backoff,
     /// Ticks at which the kernel was last asked about this connection.
     pub rx_looked_at: AtomicU64,
+    /// `set::kernel_told` when the kernel was last asked about this connection.
+    pub told_seen: AtomicU32,
     base: AtomicPtr<u8>,
     side: AtomicPtr<Side>,
     /// The set whose hot list holds it, and its place there plus 1 (0: not in it).

@@ -331,6 +331,11 @@ unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: 
                 return if i > 0 { i as c_int } else { -1 };
             }
             (*one).len = ret as u32;
+            // A message that was cut short is the last one.
+            let whole = Buffers::many((*one).hdr.iov, (*one).hdr.iovlen);
+            if whole.is_none_or(|whole| whole.len_bytes > ret as usize) {
+                return i as c_int + 1;
+            }
         }
     }
     count as c_int

@@ -51,7 +51,9 @@ impl Poll<'_> {
         let now = sys::TimeSpec::default();
         let (at, count) = (self.fds.as_mut_ptr(), self.fds.len());
         // SAFETY: the program's own arguments; a signal set of the kernel's is 8 bytes.
-        unsafe { call!(ppoll, at, count, &raw const now, self.mask, 8) as c_int }
+        let ret = unsafe { call!(ppoll, at, count, &raw const now, self.mask, 8) as c_int };
+        set::note_kernel_told(ret);
+        ret
     }
 
     /// The whole call. Returns as libc does.
@@ -83,6 +85,7 @@ impl Poll<'_> {
             }
         }
         let ret = self.kernel(timeout);
+        set::note_kernel_told(ret);
         let saved = sys::errno();
         for one in self.fds.iter() {
             if matches!(table::get(one.fd), Entry::Candidate(_)) {

@@ -246,6 +246,8 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         conn.discard();
         return false;
     }
+    // From now on what goes by TCP raises the hint; the receiver waits for the first one.
+    conn.sender().hint();
     process::drop_slot(candidate.slot());
     sys::close(handout.channel_fd);
     sys::close(handout.side_fd);

@@ -187,13 +187,17 @@ impl Call<'_> {
         }
     }
 
-    /// Whether a watched direction's TCP connection has to be looked at now.
+    /// Whether TCP has something that a read which finds the ring empty must not miss: an
+    /// edge that the kernel told of is told once.
     fn tcp_needs_a_look(&self, receiver: &Receiver<'_, Pages>, state: State) -> bool {
-        let due = self.conn.due(&self.conn.rx_looked_at, LOOK_US);
-        match state {
-            State::Open => due && tcp::is_over(self.fd),
-            _ => receiver.hinted() || due,
+        let conn = self.conn;
+        if state == State::Offered {
+            let wanted = sys::POLLIN | sys::POLLPRI | sys::POLLRDHUP;
+            return receiver.hinted() || sys::poll_now(self.fd, wanted) != 0;
         }
+        let told = set::kernel_told();
+        let is_news = conn.told_seen.swap(told, Ordering::Relaxed) != told;
+        (is_news || conn.due(&conn.rx_looked_at, LOOK_US)) && tcp::is_over(self.fd)
     }
 
     /// Copies from the ring. False when a peek has seen all of it.
@@ -223,6 +227,8 @@ impl Call<'_> {
         let mut pieces = [NO_PIECE; 16];
         let pieces = self.to.rest(self.done, most, &mut pieces);
         let flags = (self.flags | MSG_DONTWAIT) & !MSG_WAITALL;
+        // What the peer sends after this read raises the hint again.
+        receiver.hinted();
         let ret = raw_recv(self.fd, pieces, flags);
         if ret > 0 && !self.peeks() {
             receiver.took_tcp(ret as u64);
@@ -253,8 +259,16 @@ impl Call<'_> {
     }
 
     fn finish(&self, receiver: &Receiver<'_, Pages>) -> Next {
-        if receiver.phase() == Phase::Parked {
-            self.offer(receiver);
+        if receiver.phase() == Phase::Parked && !self.peeks() && receiver.may_offer() {
+            // Offered, the program looks for nothing in TCP: it has to be empty. A short read
+            // says so; after a full one the kernel is asked.
+            let is_full = self.done == self.to.len_bytes;
+            if is_full {
+                receiver.hinted();
+            }
+            if !is_full || tcp::unread_bytes(self.fd) == Some(0) {
+                self.offer(receiver);
+            }
         }
         Next::Return(self.done as Ret)
     }
@@ -346,10 +360,12 @@ impl Conn {
     }
 }
 
-/// Offers the receiving direction, if nobody sleeps on it and offers were worth it lately.
+/// Offers the receiving direction, drained as TCP is, if nobody sleeps on it and offers were worth it lately.
 /// Under the receive lock; lets nobody else's sleep begin in between.
 pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
-    if !receiver.may_offer() || !conn.offers.allows() || config::chaos() {
+    // A peer that never hinted has not attached its end yet: it would send by TCP unseen.
+    let is_attached = receiver.block.tcp_hint() != 0;
+    if !is_attached || !receiver.may_offer() || !conn.offers.allows() || config::chaos() {
         return;
     }
     let rx = &conn.side().rx;
@@ -359,8 +375,6 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     if !set::may_offer(conn, fd) {
         return;
     }
-    // Whatever the peer sent by TCP until now is looked at below; later ones raise the hint.
-    receiver.hinted();
     receiver.offer(class_for(conn, receiver));
 }
 

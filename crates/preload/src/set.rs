@@ -215,6 +215,20 @@ pub fn watched_from_outside(fd: c_int) {
     }
 }
 
+/// Counts the kernel's answers to waits that were not empty.
+static KERNEL_TOLD: AtomicU32 = AtomicU32::new(0);
+
+pub fn kernel_told() -> u32 {
+    KERNEL_TOLD.load(Ordering::Relaxed)
+}
+
+/// The kernel told a wait of `count` ready descriptors.
+pub fn note_kernel_told(count: c_int) {
+    if count > 0 {
+        KERNEL_TOLD.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// How long a wait may take.
 #[derive(Clone, Copy)]
 pub struct Timeout {
@@ -281,6 +295,12 @@ pub struct Wait {
 impl Wait {
     /// The kernel's own wait, in libc, with `skip` events already there.
     fn kernel(&self, skip: usize, timeout: Timeout) -> c_int {
+        let ret = self.libc(skip, timeout);
+        note_kernel_told(ret);
+        ret
+    }
+
+    fn libc(&self, skip: usize, timeout: Timeout) -> c_int {
         let (events, max) = (self.events.wrapping_add(skip), self.max - skip as c_int);
         // SAFETY: the program's buffer and mask.
         unsafe {
@@ -301,7 +321,9 @@ impl Wait {
     fn look(&self, skip: usize) -> c_int {
         let (events, max) = (self.events.wrapping_add(skip), self.max - skip as c_int);
         // SAFETY: the program's buffer and mask; a signal set of the kernel's is 8 bytes.
-        unsafe { call!(epoll_pwait, self.fd, events, max, 0, self.mask, 8) as c_int }
+        let ret = unsafe { call!(epoll_pwait, self.fd, events, max, 0, self.mask, 8) as c_int };
+        note_kernel_told(ret);
+        ret
     }
 }
 
