@@ -13,7 +13,11 @@ pub struct Pattern {
 pub struct Mismatch {
     pub position: u64,
     pub expected: u8,
-    pub got: u8,
+    /// What is there, up to 16 bytes.
+    pub got: Vec<u8>,
+    /// How many bytes were checked together, and how many of them were right.
+    pub checked: usize,
+    pub right: usize,
     /// Where in the stream the bytes found do belong, when they are from elsewhere in it.
     pub belongs_at: Option<u64>,
 }
@@ -64,7 +68,9 @@ impl Pattern {
                 return Err(Mismatch {
                     position: at + bad as u64,
                     expected: expected[bad],
-                    got: chunk[bad],
+                    got: found[..found.len().min(16)].to_vec(),
+                    checked: data.len(),
+                    right: nth * 4096 + bad,
                     belongs_at: self.find(&found[..found.len().min(16)], at + bad as u64),
                 });
             }
@@ -90,8 +96,12 @@ impl std::error::Error for Mismatch {}
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        let Self { position, expected, got, belongs_at } = self;
-        write!(out, "byte {position} is {got:#04x}, not {expected:#04x}")?;
+        let Self { position, expected, got, checked, right, belongs_at } = self;
+        write!(
+            out,
+            "at {position} there is {got:02x?}, not {expected:#04x}; {right} of {checked} bytes \
+             received together were right"
+        )?;
         match belongs_at {
             Some(there) if there > position => {
                 write!(out, "; these bytes belong {} later: bytes were lost", there - position)

@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind};
 use crate::pattern::{Pattern, Rng};
 use crate::sys::{self, Fd, libc};
 
-use super::{Config, Pause, RxForm, Stop, failed};
+use super::{Config, Exchange, Pause, RxForm, Stop, failed};
 
 pub struct Receiver {
     pub fd: Fd,
@@ -13,6 +13,8 @@ pub struct Receiver {
     form: RxForm,
     /// The next byte's position.
     pub position: u64,
+    /// Where the peer's stream ends.
+    end: u64,
     max_bytes: usize,
     pause: Pause,
     rng: Rng,
@@ -33,6 +35,10 @@ impl Receiver {
             pattern,
             form: config.rx,
             position: 0,
+            end: match config.exchange {
+                Exchange::Duplex | Exchange::Mutual => config.receives_bytes(),
+                Exchange::Echo | Exchange::Survive => u64::MAX,
+            },
             max_bytes: config.max_bytes,
             pause: config.rx_pause,
             rng: Rng::new(seed),
@@ -41,8 +47,8 @@ impl Receiver {
         })
     }
 
-    /// One call, whose bytes are checked; how many they were, `None` for EAGAIN. `target` is
-    /// where the peer stops sending: the end of the stream before it is `Stop::Eof`.
+    /// One call, whose bytes are checked; how many they were, `None` for EAGAIN. The peer sends
+    /// at least up to `target` without an answer; the end of the stream is `Stop::Eof`.
     ///
     /// # Errors
     /// When the call fails otherwise, or the bytes are wrong.
@@ -60,7 +66,7 @@ impl Receiver {
             Ok(len) => {
                 self.pattern.check(self.position, &self.buffer[..len]).map_err(Stop::Corrupt)?;
                 self.position += len as u64;
-                if self.position > target {
+                if self.position > self.end {
                     return Err(failed("receive")(Error::other("more than was sent")));
                 }
                 Ok(Some(len))
