@@ -138,14 +138,8 @@ fn connect_to_path(fd: c_int) -> bool {
         }
         len += 1;
     };
-    if let Some(mut at) = config::socket_path() {
-        // SAFETY: a NUL-terminated string of the environment.
-        unsafe {
-            while *at != 0 {
-                push(*at);
-                at = at.add(1);
-            }
-        }
+    if config::socket_path().next().is_some() {
+        config::socket_path().for_each(&mut push);
     } else {
         SYSTEM_DIR.bytes().chain(*b"/").chain(SOCKET_NAME.bytes()).for_each(&mut push);
     }

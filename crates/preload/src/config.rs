@@ -1,7 +1,7 @@
 //! What the environment says; read once, when the library is loaded.
 
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::real;
 
@@ -13,7 +13,10 @@ pub static PROMOTE_WAIT_MS: AtomicU32 = AtomicU32::new(0);
 /// Of 1,000 protocol steps, how many take the unlikely turn. For tests.
 pub static CHAOS: AtomicU32 = AtomicU32::new(0);
 static CHAOS_STATE: AtomicU32 = AtomicU32::new(0x9e37_79b9);
-static SOCKET: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// Copied: daemons overwrite their environment with their process title.
+static SOCKET: [AtomicU8; SOCKET_BYTES] = [const { AtomicU8::new(0) }; SOCKET_BYTES];
+/// As long as a Unix socket's address can be, with its NUL.
+pub const SOCKET_BYTES: usize = 108;
 
 fn environ() -> *const *const c_char {
     let at = real::next(b"environ\0").cast::<*const *const c_char>();
@@ -74,14 +77,27 @@ pub fn read() {
     number(b"YASMIN_CHAOS", &CHAOS);
     number(b"YASMIN_CHAOS_SEED", &CHAOS_STATE);
     if let Some(path) = lookup(b"YASMIN_SOCKET") {
-        SOCKET.store(path.cast_mut(), Ordering::Relaxed);
+        keep_socket_path(path);
     }
 }
 
-/// Path of the broker's socket, NUL-terminated; `None` means the system's.
-pub fn socket_path() -> Option<*const u8> {
-    let path = SOCKET.load(Ordering::Relaxed);
-    (!path.is_null()).then_some(path.cast_const())
+/// A path that is too long for a socket is no path: then there is no broker.
+fn keep_socket_path(path: *const u8) {
+    for (i, kept) in SOCKET.iter().enumerate() {
+        // SAFETY: a NUL-terminated string, read up to its NUL.
+        let byte = unsafe { *path.add(i) };
+        kept.store(byte, Ordering::Relaxed);
+        if byte == 0 {
+            return;
+        }
+    }
+    SOCKET[0].store(b'?', Ordering::Relaxed);
+    SOCKET[1].store(0, Ordering::Relaxed);
+}
+
+/// Bytes of the path of the broker's socket; none means the system's.
+pub fn socket_path() -> impl Iterator<Item = u8> {
+    SOCKET.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|byte| *byte != 0)
 }
 
 /// Whether this protocol step is to take its unlikely turn; sometimes also delays.

@@ -8,6 +8,7 @@ use yasmin_channel::{self as channel};
 use yasmin_ring::{Pages, Receiver, Sender};
 
 use crate::lock::{Guard, Lock};
+use crate::set::Set;
 use crate::slab::{Pooled, Slab};
 use crate::spin::Backoff;
 use crate::{broker, clock, process, set, sys, table, tcp};
@@ -26,7 +27,8 @@ pub struct Conn {
     pub told_seen: AtomicU32,
     base: AtomicPtr<u8>,
     side: AtomicPtr<Side>,
-    /// The set whose hot list holds it, and its place there plus 1 (0: not in it).
+    /// The set whose hot list holds it, and its place there plus 1 (0: not in any).
+    pub hot_set: AtomicPtr<Set>,
     pub hot: AtomicU32,
     /// Looks at the set since something came.
     pub idle: AtomicU32,

@@ -297,13 +297,13 @@ unsafe extern "C" fn recvmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: 
         let ret = unsafe {
             let one = &raw mut (*msgs.add(i as usize));
             let ret = recvmsg(fd, &raw mut (*one).hdr, flags & !sys::MSG_WAITFORONE);
-            if ret > 0 {
+            if ret >= 0 {
                 (*one).len = ret as u32;
             }
             ret
         };
-        if ret <= 0 {
-            return if i > 0 || ret == 0 { i as c_int } else { -1 };
+        if ret < 0 {
+            return if i > 0 { i as c_int } else { -1 };
         }
         if flags & sys::MSG_WAITFORONE != 0 {
             flags |= MSG_DONTWAIT;

@@ -179,10 +179,9 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
     set.sleepers.load(Ordering::SeqCst) == 0 && set.push_hot(conn)
 }
 
-/// The connection closes: out of its set's hot list.
+/// The connection closes, or goes to another set: out of the hot list that holds it.
 pub fn leave(conn: &Conn) {
-    let Some(watch) = table::watch(conn.fd()) else { return };
-    let set = watch.set.load(Ordering::Acquire);
+    let set = conn.hot_set.load(Ordering::Acquire);
     if set.is_null() || conn.hot.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -412,6 +411,7 @@ impl Set {
             return false;
         }
         conn.idle.store(0, Ordering::Relaxed);
+        conn.hot_set.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
         self.put_hot(len, conn);
         self.hot_len.store(len + 1, Ordering::Relaxed);
         true
@@ -420,7 +420,8 @@ impl Set {
     fn drop_hot(&self, conn: &Conn) {
         let place = conn.hot.load(Ordering::Relaxed);
         let len = self.hot_len.load(Ordering::Relaxed);
-        if place == 0 || place > len {
+        let is_here = core::ptr::eq(conn.hot_set.load(Ordering::Relaxed), self);
+        if !is_here || place == 0 || place > len {
             return;
         }
         if let Some(last) = self.hot_at(len - 1) {
@@ -463,9 +464,17 @@ impl Set {
                 self.kernel_ctl(MOD, fd, watch);
             } else {
                 self.kernel_ctl(DEL, fd, watch);
-                forget(watch);
+                self.let_go(fd, watch);
             }
         }
+    }
+
+    /// The set no longer watches `fd`. Under the lock.
+    fn let_go(&self, fd: c_int, watch: &Watch) {
+        if let Some(conn) = table::conn_of(fd) {
+            self.drop_hot(conn);
+        }
+        forget(watch);
     }
 
     fn kernel_ctl(&self, op: c_int, fd: c_int, watch: &Watch) {
@@ -573,7 +582,7 @@ impl Set {
                 if ret == 0 && is_ours {
                     if op == DEL {
                         let many = watch.flags.load(Ordering::Relaxed) & Watch::MANY_SETS;
-                        forget(watch);
+                        self.let_go(fd, watch);
                         watch.add(many);
                     } else {
                         self.note(watch, asked);
@@ -593,6 +602,9 @@ impl Set {
     fn registered(&self, conn: &'static Conn, fd: c_int, watch: &Watch, events: u32) {
         if watch.has(Watch::MANY_SETS) || events & (ONESHOT | EXCLUSIVE) != 0 {
             conn.park_rx_for_good(fd);
+        }
+        if !core::ptr::eq(conn.hot_set.load(Ordering::Acquire), self) {
+            leave(conn);
         }
         let Some(_guard) = self.lock.acquire() else { return };
         let Ok(_rx) = conn.lock_rx(fd) else { return };
