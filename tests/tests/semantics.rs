@@ -195,6 +195,27 @@ fn peeked_bytes_are_unread_bytes() {
     });
 }
 
+/// Some lie in TCP, some in the ring, some in TCP behind them, and then comes a reset.
+#[test]
+fn bytes_before_a_reset_stay_in_order() {
+    check(|duo| {
+        for nth in 0..5 {
+            let name = format!("C{nth}");
+            duo.warm(&name);
+            duo.a(&format!("set {name} linger 0"));
+            duo.a(&format!("send {name} 1000"));
+            duo.quiet_a(&format!("fill {name}"));
+            duo.a(&format!("close {name}"));
+            // How much TCP had delivered by then differs.
+            let drained = duo.quiet_b(&format!("drain {name}"));
+            assert!(!drained.contains("WRONG"), "{drained}");
+            let (_, end) = drained.split_once(" then ").unwrap_or_default();
+            duo.note(format!("then {end}"));
+            duo.b(&format!("close {name}"));
+        }
+    });
+}
+
 #[test]
 fn linger_zero_resets() {
     check(|duo| {

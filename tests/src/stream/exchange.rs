@@ -120,18 +120,19 @@ impl End {
         for _ in 0..config.rounds {
             asked += sizes.size(config.max_bytes) as u64;
             answered += sizes.size(config.max_bytes) as u64;
-            let step = |end: &mut Self| match config.role {
-                Role::Connect => {
-                    end.send_until(asked).map_err(|stop| (Some(stop), None))?;
-                    end.receive_until(answered).map_err(|stop| (None, Some(stop)))
-                }
-                Role::Listen => {
-                    end.receive_until(asked).map_err(|stop| (None, Some(stop)))?;
-                    end.send_until(answered).map_err(|stop| (Some(stop), None))
-                }
+            let (sends, receives) = match config.role {
+                Role::Connect => (asked, answered),
+                Role::Listen => (answered, asked),
             };
-            if let Err(stop) = step(self) {
-                return Some(stop);
+            for sending in [config.role == Role::Connect, config.role == Role::Listen] {
+                let stop = if sending {
+                    (self.send_until(sends).err(), None)
+                } else {
+                    (None, self.receive_until(receives).err())
+                };
+                if stop.0.is_some() || stop.1.is_some() {
+                    return Some(stop);
+                }
             }
         }
         None
