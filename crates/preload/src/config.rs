@@ -1,7 +1,7 @@
 //! What the environment says; read once, when the library is loaded.
 
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use crate::real;
 
@@ -18,18 +18,23 @@ static SOCKET: [AtomicU8; SOCKET_BYTES] = [const { AtomicU8::new(0) }; SOCKET_BY
 /// As long as a Unix socket's address can be, with its NUL.
 pub const SOCKET_BYTES: usize = 108;
 
-fn environ() -> *const *const c_char {
-    let at = real::next(b"environ\0").cast::<*const *const c_char>();
-    if at.is_null() {
-        return core::ptr::null();
+static ENVIRON: AtomicPtr<*const c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The environment: glibc hands it to constructors, which may run before libc's own; musl
+/// hands them nothing, and has set its variable by then.
+fn find_environ(handed: *const *const c_char) {
+    let mut at = handed;
+    if real::next(b"gnu_get_libc_version\0").is_null() {
+        let variable = real::anywhere(b"environ\0").cast::<*const *const c_char>();
+        // SAFETY: null, or libc's variable of this name.
+        at = if variable.is_null() { core::ptr::null() } else { unsafe { *variable } };
     }
-    // SAFETY: libc's variable of this name.
-    unsafe { *at }
+    ENVIRON.store(at.cast_mut(), Ordering::Relaxed);
 }
 
 /// The value of variable `name`, a string that lives as long as the process.
 fn lookup(name: &[u8]) -> Option<*const u8> {
-    let mut at = environ();
+    let mut at = ENVIRON.load(Ordering::Relaxed).cast_const();
     if at.is_null() {
         return None;
     }
@@ -69,7 +74,9 @@ fn number(name: &[u8], into: &AtomicU32) {
     into.store(value, Ordering::Relaxed);
 }
 
-pub fn read() {
+/// Reads everything; `handed` is the third argument of the library's constructor.
+pub fn read(handed: *const *const c_char) {
+    find_environ(handed);
     number(b"YASMIN_SPIN_US", &SPIN_US);
     number(b"YASMIN_PROMOTE_MESSAGES", &PROMOTE_MESSAGES);
     number(b"YASMIN_PROMOTE_BYTES", &PROMOTE_BYTES);

@@ -12,6 +12,8 @@
 //! Lock order: a set's lock, then a connection's receive lock, then its send lock.
 #![no_std]
 
+use core::ffi::{c_char, c_int};
+
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("libyasmin is written for x86-64 Linux so far");
 
@@ -50,7 +52,7 @@ extern "C" fn rust_eh_personality() {}
 /// Runs when the library is loaded, before the program's own constructors.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static INIT: extern "C" fn() = init;
+static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = init;
 
 /// Runs when the program exits by exit or by returning from main.
 #[used]
@@ -61,10 +63,14 @@ extern "C" fn fini() {
     process::exits();
 }
 
-extern "C" fn init() {
+extern "C" fn init(
+    _count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
     real::resolve();
     trampoline::resolve();
-    config::read();
+    config::read(environment);
     clock::calibrate();
     process::start();
     table::map();

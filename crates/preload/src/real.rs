@@ -18,6 +18,13 @@ pub fn next(name: &[u8]) -> *mut c_void {
     unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) }
 }
 
+/// The first definition of `name`, in the program itself for variables that it copied.
+pub fn anywhere(name: &[u8]) -> *mut c_void {
+    debug_assert!(name.last() == Some(&0));
+    // SAFETY: `name` is NUL-terminated; null is RTLD_DEFAULT.
+    unsafe { dlsym(core::ptr::null_mut(), name.as_ptr().cast()) }
+}
+
 macro_rules! entries {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
         mod slots {
