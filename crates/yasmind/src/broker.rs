@@ -82,18 +82,29 @@ pub struct Broker {
     table: Table,
     /// Names of clients, ends and channels: never used twice.
     next: u64,
+    /// Who asked for the status and has no answer yet, first come first served.
+    askers: VecDeque<u64>,
+    /// No status is made before: it takes its time when there is much to tell, and all others
+    /// wait for it.
+    status_after: Instant,
     /// To be disconnected by the event loop.
     pub doomed: Vec<u64>,
 }
 
+/// Of the broker's time, statuses take one part in so many.
+const STATUS_SHARE: u32 = 10;
+
 impl Broker {
     pub fn new(limits: Limits, proof: Proof, examiner: Examiner, budget: Budget) -> Self {
+        let now = Instant::now();
         Self {
             limits,
             proof,
             examiner,
             budget,
-            started: Instant::now(),
+            started: now,
+            askers: VecDeque::new(),
+            status_after: now,
             totals: Totals::default(),
             channels: BTreeMap::new(),
             declined: VecDeque::new(),
@@ -157,6 +168,7 @@ impl Broker {
             self.forget_end(serial);
         }
         self.declined.retain(|declined| declined.client != token);
+        self.askers.retain(|&asker| asker != token);
         if let Some(user) = self.users.get_mut(&client.uid) {
             user.clients -= 1;
             user.ends -= client.ends.len();
@@ -181,7 +193,13 @@ impl Broker {
                 Err(Gone)
             }
             Ok(ToBroker::Hello { comm, .. }) if !greeted => client.greet(&comm),
-            Ok(ToBroker::Status { .. }) => self.answer_status(token, now),
+            // One at a time.
+            Ok(ToBroker::Status { .. }) if self.askers.contains(&token) => Err(Gone),
+            Ok(ToBroker::Status { .. }) => {
+                self.askers.push_back(token);
+                self.answer_askers(now);
+                Ok(())
+            }
             Ok(ToBroker::Offer { id, role }) if greeted => {
                 let fd = if fds.len() == 1 { fds.pop() } else { None };
                 self.offered(token, id, role, fd)
@@ -207,6 +225,23 @@ impl Broker {
         if result == Err(Gone) {
             self.doomed.push(token);
         }
+    }
+
+    /// Answers who asked for the status, as far as there is time for it.
+    pub fn answer_askers(&mut self, now: Instant) {
+        while now >= self.status_after {
+            let Some(token) = self.askers.pop_front() else { return };
+            let start = Instant::now();
+            if self.answer_status(token, now) == Err(Gone) {
+                self.doomed.push(token);
+            }
+            self.status_after = Instant::now() + start.elapsed() * STATUS_SHARE;
+        }
+    }
+
+    /// When `answer_askers` has something to do next.
+    pub fn next_answer(&self) -> Option<Instant> {
+        (!self.askers.is_empty()).then_some(self.status_after)
     }
 
     fn answer_status(&mut self, token: u64, now: Instant) -> Result<(), Gone> {

@@ -167,6 +167,7 @@ impl EventLoop {
                 self.disconnect_doomed();
             }
             self.broker.expire(now);
+            self.broker.answer_askers(now);
             self.disconnect_doomed();
             self.listen_again(now);
         }
@@ -178,7 +179,8 @@ impl EventLoop {
         let mut at_most = |duration: Duration| {
             pause = Some(pause.map_or(duration, |pause| pause.min(duration)));
         };
-        for at in [self.broker.next_expiry(), self.deaf_until].into_iter().flatten() {
+        let deadlines = [self.broker.next_expiry(), self.broker.next_answer(), self.deaf_until];
+        for at in deadlines.into_iter().flatten() {
             at_most(at.saturating_duration_since(now));
         }
         if let Some(limit) = self.exit_when_idle.filter(|_| self.broker.clients() == 0) {

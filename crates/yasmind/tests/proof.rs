@@ -282,7 +282,7 @@ fn reused_addresses_do_not_pair_with_the_old_offer() {
 
         let (connector, acceptor) = connect_from(Some(from));
         b.offer(2, Role::Acceptor, &acceptor);
-        if arguments.is_empty() {
+        if broker.status().broker.proof == "bpf" {
             // The numbers are others: both wait.
             assert!(!a.readable(MOMENT) && !b.readable(MOMENT));
         } else {

@@ -142,7 +142,9 @@ fn a_stuck_descriptor_holds_nobody_up() {
     let hostile = broker.client();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut kept = Vec::new();
-    // Closing these lingers for an hour, once the broker's descriptor is the last.
+    // Stopped, so that its descriptor is the last and not ours.
+    broker.signal(rustix::process::Signal::STOP);
+    // Closing these lingers for an hour.
     for id in 0..3 {
         let connector = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         kept.push(listener.accept().unwrap());
@@ -156,6 +158,7 @@ fn a_stuck_descriptor_holds_nobody_up() {
         hostile.send_raw(&offer, &[connector.as_fd(), file.as_fd()]).unwrap();
         drop(connector);
     }
+    broker.signal(rustix::process::Signal::CONT);
     let (a, b) = (broker.client(), broker.client());
     for id in 0..10 {
         let (connector, acceptor) = tcp_pair("127.0.0.1:0");
