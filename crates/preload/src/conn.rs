@@ -48,6 +48,8 @@ pub struct Conn {
     shared: AtomicU32,
     /// The process that the broker gave it to.
     attacher_pid: AtomicU32,
+    /// TCP bytes read before the channel came.
+    read_before: AtomicU64,
     /// The broker's name for it.
     pub id: AtomicU64,
     /// The program's own settings of what this library sets otherwise.
@@ -103,6 +105,7 @@ pub struct Handout {
 impl Conn {
     /// Maps a channel for `fd`. The two memfds stay the caller's.
     pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
+        let before = tcp::read_position(fd, 0)?;
         let base = sys::map_file(handout.channel_fd, channel::bytes(handout.max_class))?;
         let Some(side) = sys::map_file(handout.side_fd, channel::side::SIDE_BYTES) else {
             // SAFETY: mapped just now, and nobody knows of it.
@@ -130,6 +133,7 @@ impl Conn {
         ] {
             flag.store(0, Ordering::Relaxed);
         }
+        conn.read_before.store(before, Ordering::Relaxed);
         conn.edge_told.store(0, Ordering::Relaxed);
         conn.rx_spin.reset();
         conn.tx_spin.reset();
@@ -234,6 +238,12 @@ impl Conn {
         self.fds.load(Ordering::Relaxed) > 1
     }
 
+    /// Receiver's stream position from the kernel, under the receive lock.
+    pub fn read_position(&self) -> Option<u64> {
+        let since = self.side().rx.tcp_bytes.get();
+        tcp::read_position(self.fd(), self.read_before.load(Ordering::Relaxed) + since)
+    }
+
     /// A descriptor more names it.
     pub fn name(&'static self, fd: c_int) {
         self.fds.fetch_add(1, Ordering::Relaxed);
@@ -277,7 +287,7 @@ impl Conn {
     pub fn exits(&'static self, fd: c_int) {
         let Ok(_rx) = self.lock_rx(fd) else { return };
         let receiver = self.receiver();
-        let _ = receiver.look(|| tcp::read_position(fd));
+        let _ = receiver.look(|| self.read_position());
         if receiver.unread_bytes() > 0 && !self.is_shared() {
             sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
         }
@@ -293,7 +303,7 @@ impl Conn {
         // As TCP does with unread data: the close becomes a reset.
         let receiver = self.receiver();
         let unread = receiver.unread_bytes() > 0
-            || receiver.look(|| tcp::read_position(fd)).is_ok() && receiver.unread_bytes() > 0;
+            || receiver.look(|| self.read_position()).is_ok() && receiver.unread_bytes() > 0;
         if unread && !self.is_shared() {
             sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
         }
@@ -341,7 +351,7 @@ impl Conn {
     /// Bounded: each turn but the last, the sender published.
     pub fn park_rx(&self, receiver: &Receiver<'_, Pages>) -> bool {
         for _ in 0..1000 {
-            if receiver.look(|| tcp::read_position(self.fd())).is_err() {
+            if receiver.look(|| self.read_position()).is_err() {
                 return false;
             }
             if receiver.park() == yasmin_ring::Park::Parked {

@@ -8,7 +8,7 @@ use yasmin_ring::Room;
 use crate::conn::Conn;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::table::{self, Entry};
-use crate::{broker, process, real, set, tcp};
+use crate::{broker, process, real, set};
 
 /// Options after which bytes must come from, or go to, the kernel alone: timestamps, a
 /// low-water mark, a peek offset, TCP_REPAIR, TCP_INQ, kernel TLS.
@@ -153,7 +153,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
 fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
     let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
     let receiver = conn.receiver();
-    match receiver.look(|| tcp::read_position(conn.fd())) {
+    match receiver.look(|| conn.read_position()) {
         Ok(_) => receiver.unread_bytes() as c_int,
         Err(_) => 0,
     }

@@ -262,7 +262,7 @@ fn fall_asleep(conn: &'static Conn, one: &PollFd) -> bool {
     }
     let receiver = conn.receiver();
     let was_offered = receiver.phase() == Phase::Offered;
-    match receiver.look(|| tcp::read_position(conn.fd())) {
+    match receiver.look(|| conn.read_position()) {
         Ok(View::Ring { .. }) => false,
         Ok(View::Empty { state }) => {
             let parked = receiver.park() == Park::Parked;
@@ -290,7 +290,7 @@ fn wake_up(conn: &'static Conn, fd: c_int) {
 fn is_readable(conn: &'static Conn, fd: c_int) -> bool {
     let Ok(_rx) = conn.lock_rx(fd) else { return false };
     let receiver = conn.receiver();
-    match receiver.look(|| tcp::read_position(conn.fd())) {
+    match receiver.look(|| conn.read_position()) {
         Ok(View::Ring { .. }) => true,
         Ok(_) => false,
         // The next call reports the reset.

@@ -100,7 +100,7 @@ impl Call<'_> {
         }
         loop {
             let left = self.to.len_bytes - self.done;
-            let Ok(view) = receiver.look(|| tcp::read_position(conn.fd())) else {
+            let Ok(view) = receiver.look(|| conn.read_position()) else {
                 drop(guard);
                 return Ok(Next::Return(self.broken()));
             };

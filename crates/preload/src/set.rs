@@ -763,7 +763,7 @@ impl Set {
         let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
         let receiver = conn.receiver();
         let wanted = asked & (IN | RDNORM);
-        match receiver.look(|| tcp::read_position(fd)) {
+        match receiver.look(|| conn.read_position()) {
             Ok(View::Ring { .. }) => {
                 let tail = receiver.tail_seen();
                 if asked & EDGE == 0 {
@@ -844,7 +844,7 @@ impl Set {
                 continue;
             };
             let receiver = conn.receiver();
-            let Ok(view) = receiver.look(|| tcp::read_position(fd)) else {
+            let Ok(view) = receiver.look(|| conn.read_position()) else {
                 tcp::reset(fd);
                 self.drop_hot(conn);
                 continue;

@@ -71,8 +71,10 @@ pub fn sent_position(fd: c_int, is_connector: bool) -> Option<u64> {
 
 /// Bytes that this end's program took from the connection so far. Nobody else may be reading.
 ///
-/// The kernel counts the peer's FIN as a byte received (measured), but not as unread.
-pub fn read_position(fd: c_int) -> Option<u64> {
+/// The kernel counts the peer's FIN as a byte received (measured), but not as unread. Once the
+/// connection is closed it does not say whether a FIN came: then `counted` is the answer, which
+/// this end kept itself.
+pub fn read_position(fd: c_int, counted: u64) -> Option<u64> {
     const TIME_WAIT: u8 = 6;
     const CLOSE: u8 = 7;
     const CLOSE_WAIT: u8 = 8;
@@ -81,7 +83,10 @@ pub fn read_position(fd: c_int) -> Option<u64> {
     let mut unread = queue(fd, FIONREAD)?;
     for _ in 0..TRIES {
         let info = info(fd)?;
-        let fin = matches!(info[0], TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING);
+        if info[0] == CLOSE {
+            return Some(counted);
+        }
+        let fin = matches!(info[0], TIME_WAIT | CLOSE_WAIT | LAST_ACK | CLOSING);
         let received = u64_at(&info, BYTES_RECEIVED).saturating_sub(u64::from(fin));
         let again = queue(fd, FIONREAD)?;
         if again == unread {
