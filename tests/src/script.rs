@@ -86,19 +86,26 @@ impl Duo {
         self.quiet_a(&format!("set {name} nodelay 1"));
         self.quiet_b(&format!("set {name} nodelay 1"));
         self.round_trips(name, 8);
-        if self.lab.proves() && self.lab.is_calm() {
-            let (pid, status) = (self.b.pid(), self.lab.status());
-            let ends: Vec<End> = status
-                .iter()
-                .flat_map(|status| &status.connections)
-                .filter(|connection| connection.ends.iter().any(|end| end.pid == pid))
-                .flat_map(|connection| connection.ends.clone())
-                .collect();
-            assert!(
-                ends.len() >= 2 && ends.iter().all(|end| end.sends.ring_bytes > 0),
-                "no bytes by ring in both directions of {name}: {status:#?}"
-            );
+        self.prove(name);
+    }
+
+    /// Fails when bytes have not gone by ring in both directions of every connection so far.
+    #[track_caller]
+    pub fn prove(&self, name: &str) {
+        if !self.lab.proves() || !self.lab.is_calm() {
+            return;
         }
+        let (pid, status) = (self.b.pid(), self.lab.status());
+        let ends: Vec<End> = status
+            .iter()
+            .flat_map(|status| &status.connections)
+            .filter(|connection| connection.ends.iter().any(|end| end.pid == pid))
+            .flat_map(|connection| connection.ends.clone())
+            .collect();
+        assert!(
+            ends.len() >= 2 && ends.iter().all(|end| end.sends.ring_bytes > 0),
+            "no bytes by ring in both directions of {name}: {status:#?}"
+        );
     }
 
     #[track_caller]

@@ -271,6 +271,7 @@ fn stopped_peers_go_on() {
         for peer in &mut peers {
             peer.expect("done");
         }
+        lab.assert_some_by_ring(lab.bytes_of(peers[0].pid()).ring);
         finish_all(&mut peers);
     }
 }
@@ -498,6 +499,7 @@ fn nothing_leaks_in_long_lived_programs() {
         assert!(last.1 <= first.1 + 10, "mappings: {first:?}, then {last:?}");
     }
     let Duo { lab, a, b, .. } = duo;
+    lab.assert_some_by_ring(lab.bytes_in_all().ring);
     drop((a, b));
     if let Some(before) = before {
         before.assert_back(&lab);

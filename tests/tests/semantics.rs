@@ -918,6 +918,7 @@ fn many_connections_in_one_set() {
         for nth in 0..20 {
             duo.connect(&format!("C{nth}"));
             duo.round_trips(&format!("C{nth}"), 4);
+            duo.prove("them all");
             duo.b(&format!("epadd E C{nth} in"));
         }
         for nth in [3, 7, 19] {
@@ -946,6 +947,7 @@ fn epoll_is_fair() {
         for nth in 0..6 {
             duo.connect(&format!("C{nth}"));
             duo.round_trips(&format!("C{nth}"), 4);
+            duo.prove("them all");
             duo.b(&format!("epadd E C{nth} in"));
         }
         for nth in 0..6 {
@@ -992,6 +994,7 @@ fn options_are_the_programs_own() {
     check(|duo| {
         duo.connect("C");
         duo.round_trips("C", 8);
+        duo.prove("C");
         let options =
             ["nodelay", "cork", "keepalive", "lowat", "oobinline", "keepidle", "priority"];
         for option in options {
@@ -1029,6 +1032,7 @@ fn nodelay_set_before_connect_is_kept() {
         duo.a("get C nodelay");
         duo.b("get C nodelay");
         duo.round_trips("C", 10);
+        duo.prove("C");
         duo.a("get C nodelay");
         duo.b("get C nodelay");
         duo.b("dup C D");

@@ -175,6 +175,9 @@ fn request_response(knobs: &Knobs, max_bytes: usize, percent: u64) {
         }
         cases.finish();
         eprintln!("echo {max_bytes} {knobs:?}: {carried:?}");
+        if percent > 0 {
+            lab.assert_some_by_ring(carried.ring);
+        }
         lab.assert_by_ring(carried, carried.ring + carried.tcp, percent);
     }
 }
@@ -285,6 +288,7 @@ fn small_pieces() {
     let mut cases = Cases::new();
     for knobs in [Knobs::at_once(), Knobs::at_once().chaos(50, 7)] {
         let lab = Lab::new(Net::Loopback, knobs);
+        let mut ring_bytes = 0;
         for (nth, wait) in WaitForm::ALL.iter().copied().enumerate() {
             let large = Config {
                 address: lab.a.v4(),
@@ -295,9 +299,10 @@ fn small_pieces() {
                 ..Config::default()
             };
             let small = Config { max_bytes: 9, ..large.clone() };
-            cases.run(&lab, &large, &small);
-            cases.run(&lab, &small, &large);
+            ring_bytes += cases.run(&lab, &large, &small).ring;
+            ring_bytes += cases.run(&lab, &small, &large).ring;
         }
+        lab.assert_some_by_ring(ring_bytes);
     }
     cases.finish();
 }
@@ -308,6 +313,7 @@ fn small_kernel_buffers() {
     let mut cases = Cases::new();
     for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 8)] {
         let lab = Lab::new(Net::Netns, knobs);
+        let mut ring_bytes = 0;
         for (nth, wait) in WaitForm::ALL.iter().copied().enumerate() {
             let config = Config {
                 address: lab.a.v4(),
@@ -321,8 +327,9 @@ fn small_kernel_buffers() {
                 wait,
                 ..Config::default()
             };
-            cases.run(&lab, &config, &config);
+            ring_bytes += cases.run(&lab, &config, &config).ring;
         }
+        lab.assert_some_by_ring(ring_bytes);
     }
     cases.finish();
 }
