@@ -106,7 +106,7 @@ impl Ends<'_> {
         let (word, tcp, head) =
             (self.block.word_raw(), self.block.tcp_position_raw(), self.block.head_raw());
         let by = u64::from(bytes.short());
-        let (word, tcp, head) = match bytes.byte() % 12 {
+        let (word, tcp, head) = match bytes.byte() % 16 {
             0 => (word & !3, tcp, head),
             1 => (word & !3 | 1, tcp, head),
             2 => (word & !3 | 2, tcp, head),
@@ -119,6 +119,11 @@ impl Ends<'_> {
             // Drained and offered: what makes the sender open again and again.
             9 => (word & !3 & !(15 << 2) | 1 | (by & 15) << 2, tcp, word >> 6),
             10 => (bytes.long(), bytes.long(), bytes.long()),
+            // What an honest sender does, and a little more.
+            11 | 12 => ((word & !3 | 2).wrapping_add((by & 0x1fff) << 6), tcp, head),
+            // What an honest receiver does.
+            13 => (word & !3 | 1, tcp, word >> 6),
+            14 => (word & !3, tcp, word >> 6),
             _ => (word, bytes.long(), head),
         };
         self.block.scribble(word, tcp, head);
@@ -158,7 +163,12 @@ impl Ends<'_> {
     }
 
     fn receive(&self, bytes: &mut Bytes<'_>) -> Result<(), Broken> {
-        let own = if bytes.byte() == 0 { None } else { Some(bytes.long() >> (bytes.byte() & 63)) };
+        // Mostly a place that the stored position does not contradict.
+        let own = match bytes.byte() {
+            0 => None,
+            byte if byte & 7 == 7 => Some(bytes.long()),
+            byte => Some(self.block.tcp_position_raw().wrapping_sub(u64::from(byte & 3))),
+        };
         match self.rx().look(|| own)? {
             View::TcpUpTo { limit_bytes } => {
                 assert!(limit_bytes > 0 && limit_bytes <= 1 << 40);
