@@ -32,6 +32,8 @@ pub struct Conn {
     pub hot: AtomicU32,
     /// Looks at the set since something came.
     pub idle: AtomicU32,
+    /// Not 0: TCP was empty when it was last read.
+    pub tcp_dry: AtomicU32,
     /// Ring tail that an edge-triggered set was last told of.
     pub edge_told: AtomicU64,
     tx_lock: Lock,

@@ -149,6 +149,7 @@ impl Call<'_> {
                     }
                     let ret = self.take_tcp(&receiver, left);
                     if ret == -(EAGAIN as Ret) {
+                        self.dry(true);
                         self.offer(&receiver);
                         if !blocks {
                             return Ok(Next::Return(self.result(ret)));
@@ -166,6 +167,10 @@ impl Call<'_> {
                 View::Empty { state } => {
                     if self.done > 0 && !all {
                         return Ok(Next::Return(self.done as Ret));
+                    }
+                    if state == State::Offered && !self.is_dry() {
+                        receiver.park();
+                        continue;
                     }
                     if blocks && !self.watched && !spin::is_off() {
                         return Ok(Next::Watch);
@@ -259,18 +264,21 @@ impl Call<'_> {
     }
 
     fn finish(&self, receiver: &Receiver<'_, Pages>) -> Next {
-        if receiver.phase() == Phase::Parked && !self.peeks() && receiver.may_offer() {
-            // Offered, the program looks for nothing in TCP: it has to be empty. A short read
-            // says so; after a full one the kernel is asked.
-            let is_full = self.done == self.to.len_bytes;
-            if is_full {
-                receiver.hinted();
-            }
-            if !is_full || tcp::unread_bytes(self.fd) == Some(0) {
-                self.offer(receiver);
-            }
+        if receiver.phase() == Phase::Parked && !self.peeks() {
+            // A short read found TCP empty; after a full one it may hold more.
+            self.dry(self.done < self.to.len_bytes);
+            self.offer(receiver);
         }
         Next::Return(self.done as Ret)
+    }
+
+    /// Whether TCP was empty when it was last read, but for what raised the hint since.
+    fn dry(&self, is_dry: bool) {
+        self.conn.tcp_dry.store(u32::from(is_dry), Ordering::Relaxed);
+    }
+
+    fn is_dry(&self) -> bool {
+        self.conn.tcp_dry.load(Ordering::Relaxed) != 0
     }
 
     fn may_watch(&self, receiver: &Receiver<'_, Pages>) -> bool {
@@ -360,7 +368,7 @@ impl Conn {
     }
 }
 
-/// Offers the receiving direction, drained as TCP is, if nobody sleeps on it and offers were worth it lately.
+/// Offers the receiving direction, if nobody sleeps on it and offers were worth it lately.
 /// Under the receive lock; lets nobody else's sleep begin in between.
 pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     // A peer that never hinted has not attached its end yet: it would send by TCP unseen.

@@ -37,11 +37,6 @@ fn queue(fd: c_int, request: usize) -> Option<u64> {
     (ret >= 0 && bytes >= 0).then_some(bytes as u64)
 }
 
-/// Bytes that wait in the kernel to be read.
-pub fn unread_bytes(fd: c_int) -> Option<u64> {
-    queue(fd, FIONREAD)
-}
-
 /// Whether the next byte of TCP is the urgent one.
 pub fn is_at_mark(fd: c_int) -> bool {
     queue(fd, sys::SIOCATMARK) == Some(1)
