@@ -20,7 +20,8 @@ fn eof_comes_after_the_last_byte() {
         duo.warm("C");
         duo.a("send C 5000");
         duo.a("close C");
-        duo.b("poll C in+out+rdhup 1000");
+        duo.b("poll C rdhup 1000");
+        duo.b("poll C in+out+rdhup 0");
         duo.b("recv C 2000");
         duo.b("recv C 9000");
         duo.b("recv C 9000");
@@ -138,7 +139,8 @@ fn close_with_unread_data_resets() {
         duo.warm("C");
         duo.a("send C 1000");
         duo.b("close C");
-        duo.a("poll C in+out+rdhup 1000");
+        duo.a("poll C - 1000");
+        duo.a("poll C in+out+rdhup 0");
         duo.a("get C error");
         duo.a("get C error");
         duo.a("recv C 10");
@@ -256,7 +258,8 @@ fn exit_with_unread_data_resets() {
         duo.warm("C");
         duo.a("send C 5000");
         duo.end_b("exit 0");
-        duo.a("poll C in+out 1000");
+        duo.a("poll C - 1000");
+        duo.a("poll C in+out 0");
         // The kernel resets only where it knows of unread data: a killed process cannot tell it
         // of the ring's. Both are ends; sending shows the reset at the latest.
         duo.quiet_a("recv C 10");
@@ -661,12 +664,14 @@ fn poll_tells_the_state() {
         duo.a("send C 10");
         duo.a("shutdown C wr");
         duo.b("poll C rdhup 1000");
-        duo.b("poll C in+out+rdhup 1000");
+        duo.b("poll C in+out+rdhup 0");
         duo.b("recv C 100");
         duo.b("poll C in+out+rdhup 0");
         duo.b("shutdown C wr");
-        duo.b("poll C in+out+rdhup 1000");
-        duo.a("poll C in+out+rdhup 1000");
+        duo.b("poll C - 1000");
+        duo.b("poll C in+out+rdhup 0");
+        duo.a("poll C - 1000");
+        duo.a("poll C in+out+rdhup 0");
         duo.a("poll L in 0");
     });
 }
@@ -1053,6 +1058,25 @@ fn cork_holds_back_no_reply() {
         duo.a("send C 100 more");
         duo.a("send C 100");
         duo.b("recvall C 200");
+    });
+}
+
+/// As nginx does with tcp_nopush: a cork before every response, and none behind it.
+#[test]
+fn corked_from_the_start() {
+    check(|duo| {
+        duo.connect("C");
+        for _ in 0..30 {
+            duo.b("sendall C 100");
+            duo.a("recvall C 100");
+            duo.a("set C cork 1");
+            duo.a("send C 200 - writev");
+            duo.a("send C 3000 - sendfile");
+            duo.a("get C cork");
+            duo.a("set C cork 0");
+            duo.b("recvall C 3200");
+        }
+        duo.prove("C");
     });
 }
 
