@@ -1352,6 +1352,9 @@ fn a_server_that_forks_for_each_connection() {
             duo.a(&format!("in P{nth} exit 0"));
             duo.a(&format!("reap P{nth}"));
         }
+        if duo.lab.is_calm() {
+            duo.lab.assert_some_by_ring(duo.lab.bytes_in_all().ring);
+        }
     });
 }
 
