@@ -4,6 +4,8 @@
 //! std and rustix would leave the choice of the call to others. Nothing here adds a retry, a
 //! flag or a default.
 //!
+//! Long because it is one thin wrapper for each call, and the only `unsafe` of the package.
+//!
 //! Descriptors are plain numbers: peers close, duplicate and share them across fork on purpose.
 
 use std::io::{Error, Result};
@@ -376,6 +378,12 @@ pub fn pipe() -> Result<(Fd, Fd)> {
     // SAFETY: room for two descriptors.
     check_int(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
     Ok((ends[0], ends[1]))
+}
+
+/// A pipe's end as a file, which closes it. Nobody else may have the number.
+pub fn file_of(fd: Fd) -> std::fs::File {
+    // SAFETY: the caller has just been given the number and hands it over.
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
 }
 
 /// A file without a name, in memory.

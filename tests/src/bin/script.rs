@@ -1,6 +1,7 @@
 //! A peer that does what it is told: one command a line in, one line of result out.
 //!
-//! Every command is one call, or a few, on a named object; the result is what the call gave:
+//! Long because it is a list of commands, each a few lines; there is nothing to hide behind
+//! another file's name. Every command is one call, or a few, on a named object; the result is what the call gave:
 //! a number, `ok`, an errno's name, or the events found. Bytes are checked on arrival: each
 //! direction of a connection is a `Pattern` with a position, and positions are shared with
 //! forked children, so that whoever receives next knows what must come.
@@ -18,7 +19,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Error, Result, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -636,7 +636,11 @@ fn children(script: &Arc<Script>, words: &[&str]) -> Result<String> {
                 Forked::Child => {
                     sys::close(commands_out)?;
                     sys::close(results_in)?;
-                    serve(script, &mut BufReader::new(owned(commands_in)), &mut owned(results_out));
+                    serve(
+                        script,
+                        &mut BufReader::new(sys::file_of(commands_in)),
+                        &mut sys::file_of(results_out),
+                    );
                     sys::exit_child(0)
                 }
                 Forked::Parent { child } => {
@@ -644,8 +648,8 @@ fn children(script: &Arc<Script>, words: &[&str]) -> Result<String> {
                     sys::close(results_out)?;
                     let child = Child {
                         pid: child,
-                        commands: owned(commands_out),
-                        results: BufReader::new(owned(results_in)),
+                        commands: sys::file_of(commands_out),
+                        results: BufReader::new(sys::file_of(results_in)),
                     };
                     lock(&script.children).insert(name.to_owned(), child);
                     Ok("ok".to_owned())
@@ -668,10 +672,4 @@ fn children(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         }
         _ => Err(wrong(&words.join(" "))),
     }
-}
-
-#[allow(unsafe_code)]
-fn owned(fd: Fd) -> File {
-    // SAFETY: the number was just made by pipe and nobody else has it.
-    unsafe { File::from_raw_fd(fd) }
 }

@@ -1,0 +1,284 @@
+//! How a stream ends: FIN, reset, half closes, lingering, exits.
+
+use crate::check;
+
+#[test]
+fn eof_comes_after_the_last_byte() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 5000");
+        duo.a("close C");
+        duo.b("poll C rdhup 1000");
+        duo.b("poll C in+out+rdhup 0");
+        duo.b("recv C 2000");
+        duo.b("recv C 9000");
+        duo.b("recv C 9000");
+        duo.b("recv C 9000");
+        duo.b("state C");
+        duo.b("poll C in+rdhup 1000");
+    });
+}
+
+#[test]
+fn eof_without_data() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("close C");
+        duo.b("recv C 10");
+        duo.b("recv C 10 dontwait");
+        duo.b("send C 10");
+        // The kernel answers with a reset.
+        duo.b("poll C in 1000");
+        duo.b("send C 10 nosignal");
+        duo.b("send C 10 nosignal");
+        duo.b("recv C 10");
+    });
+}
+
+#[test]
+fn a_sleeping_recv_sees_the_end() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("async T recvall C 1000");
+        duo.b("asleep T");
+        duo.a("send C 300");
+        duo.a("close C");
+        duo.b("join T");
+    });
+}
+
+#[test]
+fn half_close() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 70000");
+        duo.a("shutdown C wr");
+        duo.a("send C 10 nosignal");
+        duo.b("drain C");
+        duo.b("state C");
+        duo.b("send C 3000");
+        duo.a("recvall C 3000");
+        duo.b("send C 3000");
+        duo.b("shutdown C wr");
+        duo.a("drain C");
+        duo.a("shutdown C wr");
+        duo.a("close C");
+        duo.b("close C");
+    });
+}
+
+#[test]
+fn half_close_goes_on_for_long() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("shutdown C wr");
+        duo.a("async T recvall C 3000000");
+        duo.b("sendall C 3000000");
+        duo.a("join T");
+        duo.b("drain C");
+        duo.b("close C");
+        duo.a("drain C");
+    });
+}
+
+#[test]
+fn shutdown_of_reading() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 500");
+        duo.b("shutdown C rd");
+        duo.b("poll C in+rdhup 1000");
+        duo.b("recv C 200");
+        duo.b("recv C 1000");
+        duo.b("recv C 1000");
+        duo.b("send C 100");
+        duo.a("recv C 1000");
+    });
+}
+
+#[test]
+fn shutdown_of_both() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 500");
+        duo.a("shutdown C rdwr");
+        duo.a("recv C 10");
+        duo.a("send C 10 nosignal");
+        duo.b("drain C");
+        duo.b("close C");
+        duo.a("shutdown C wr");
+    });
+}
+
+#[test]
+fn shutdown_wakes_a_sleeper_of_the_same_process() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("async T recv C 100");
+        duo.a("asleep T");
+        duo.a("shutdown C rd");
+        duo.a("join T");
+    });
+}
+
+#[test]
+fn close_with_unread_data_resets() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("close C");
+        duo.a("poll C - 1000");
+        duo.a("poll C in+out+rdhup 0");
+        duo.a("get C error");
+        duo.a("get C error");
+        duo.a("recv C 10");
+        duo.a("send C 10 nosignal");
+    });
+}
+
+#[test]
+fn close_with_unread_data_resets_the_receiver() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("send C 700");
+        duo.b("close C");
+        // What came before the reset can still be read.
+        duo.a("drain C");
+        duo.a("drain C");
+        duo.a("send C 10 nosignal");
+    });
+}
+
+#[test]
+fn close_after_part_was_read_resets() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("recv C 999");
+        duo.b("close C");
+        duo.a("recv C 10");
+        duo.a("recv C 10");
+    });
+}
+
+#[test]
+fn close_after_all_was_read_does_not_reset() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("recvall C 1000");
+        duo.b("close C");
+        duo.a("recv C 10");
+        duo.a("get C error");
+    });
+}
+
+#[test]
+fn peeked_bytes_are_unread_bytes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("recv C 1000 peek");
+        duo.b("close C");
+        duo.a("recv C 10");
+    });
+}
+
+/// Some lie in TCP, some in the ring, some in TCP behind them, and then comes a reset.
+#[test]
+fn bytes_before_a_reset_stay_in_order() {
+    check(|duo| {
+        for nth in 0..5 {
+            let name = format!("C{nth}");
+            duo.warm(&name);
+            duo.a(&format!("set {name} linger 0"));
+            duo.a(&format!("send {name} 1000"));
+            duo.quiet_a(&format!("fill {name}"));
+            duo.a(&format!("close {name}"));
+            // How much TCP had delivered by then differs.
+            let drained = duo.quiet_b(&format!("drain {name}"));
+            assert!(!drained.contains("WRONG"), "{drained}");
+            let (_, end) = drained.split_once(" then ").unwrap_or_default();
+            duo.note(format!("then {end}"));
+            duo.b(&format!("close {name}"));
+        }
+    });
+}
+
+#[test]
+fn linger_zero_resets() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("set C linger 0");
+        duo.b("send C 500");
+        duo.b("close C");
+        duo.a("poll C in 1000");
+        duo.a("drain C");
+        duo.a("send C 10 nosignal");
+    });
+}
+
+#[test]
+fn linger_with_time_closes_in_order() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("set C linger 5");
+        duo.b("send C 500");
+        duo.b("close C");
+        duo.a("drain C");
+    });
+}
+
+#[test]
+fn exit_ends_the_stream() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("send C 5000");
+        duo.end_b("exit 3");
+        duo.a("drain C");
+    });
+}
+
+#[test]
+fn exit_with_unread_data_resets() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 5000");
+        duo.end_b("exit 0");
+        duo.a("poll C - 1000");
+        duo.a("poll C in+out 0");
+        // The kernel resets only where it knows of unread data: a killed process cannot tell it
+        // of the ring's. Both are ends; sending shows the reset at the latest.
+        duo.quiet_a("recv C 10");
+        duo.quiet_a("send C 10 nosignal");
+        duo.quiet_a("poll C in 1000");
+        duo.quiet_a("send C 10 nosignal");
+        duo.a("send C 10 nosignal");
+    });
+}
+
+#[test]
+fn sigpipe_kills() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("sigpipe default");
+        duo.a("shutdown C wr");
+        duo.end_a("send C 10");
+        duo.b("drain C");
+    });
+}
+
+#[test]
+fn writes_into_a_closed_connection_end() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("close C");
+        duo.a("async T sendall C 30000000");
+        let result = duo.quiet_a("join T");
+        let (_, end) = result.split_once(" then ").unwrap_or((&result, "no end"));
+        // TCP gives either, by how far the reset got.
+        assert!(["EPIPE", "ECONNRESET"].contains(&end), "{result}");
+        duo.a("send C 10 nosignal");
+    });
+}

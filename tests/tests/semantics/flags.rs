@@ -1,0 +1,252 @@
+//! Flags of receives and sends, and every form of both on one stream.
+
+use crate::check;
+
+#[test]
+fn peek_leaves_what_it_sees() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("recv C 400 peek");
+        duo.b("recv C 4000 peek");
+        duo.b("recv C 400");
+        duo.b("recv C 4000 peek recvmsg");
+        duo.a("send C 1000");
+        duo.b("recv C 1600 peek+waitall");
+        duo.b("recvall C 1600");
+        duo.b("recv C 1 peek+dontwait");
+        duo.a("close C");
+        duo.b("recv C 1 peek");
+    });
+}
+
+#[test]
+fn peek_sleeps_until_there_is_something() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("async T recv C 100 peek");
+        duo.b("asleep T");
+        duo.a("send C 60");
+        duo.b("join T");
+        duo.b("recv C 100");
+    });
+}
+
+#[test]
+fn waitall_waits_for_all() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("async T recv C 3000 waitall");
+        duo.a("send C 1000");
+        duo.b("asleep T");
+        duo.a("send C 1500");
+        duo.b("asleep T");
+        duo.a("send C 1000");
+        duo.b("join T");
+        duo.b("recv C 1000");
+    });
+}
+
+#[test]
+fn waitall_is_cut_by_the_end() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("async T recv C 3000 waitall");
+        duo.b("asleep T");
+        duo.a("send C 500");
+        duo.a("close C");
+        duo.b("join T");
+        duo.b("recv C 3000 waitall");
+    });
+}
+
+#[test]
+fn waitall_is_cut_by_a_timeout() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("set C rcvtimeo 100");
+        duo.a("send C 1000");
+        duo.b("recv C 3000 waitall");
+        duo.b("recv C 3000 waitall");
+        duo.b("recv C 3000");
+    });
+}
+
+#[test]
+fn waitall_of_more_than_a_ring() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("async T recv C 4000000 waitall");
+        duo.a("sendall C 4000000");
+        duo.b("join T");
+    });
+}
+
+#[test]
+fn dontwait_and_nonblocking() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("recv C 100 dontwait");
+        duo.b("nonblock C 1");
+        duo.b("recv C 100");
+        duo.b("recv C 100 - read");
+        duo.b("recv C 100 - readv");
+        duo.b("recv C 100 - recvmsg");
+        duo.b("recv C 100 waitall");
+        duo.a("send C 60");
+        duo.b("poll C in 1000");
+        duo.b("recv C 100 waitall");
+        duo.b("recv C 100");
+        duo.b("nonblock C 0");
+        duo.a("send C 60");
+        duo.b("recv C 100");
+    });
+}
+
+#[test]
+fn trunc_throws_away() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("recv C 1000 trunc");
+        duo.b("recv C 10 dontwait");
+    });
+}
+
+#[test]
+fn nothing_to_send_or_to_receive() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 0");
+        duo.a("send C 0 - write");
+        duo.b("recv C 0 dontwait");
+        duo.b("recv C 10 dontwait");
+        duo.a("send C 10");
+        duo.b("poll C in 1000");
+        duo.b("recv C 0");
+        duo.b("recv C 0 - read");
+        duo.b("recv C 10");
+        duo.a("close C");
+        duo.b("poll C in 1000");
+        duo.b("recv C 0");
+    });
+}
+
+#[test]
+fn every_form_continues_the_same_stream() {
+    check(|duo| {
+        duo.warm("C");
+        let sends = [
+            "send C 3000",
+            "send C 3000 - write",
+            "send C 3000 - writev",
+            "send C 3000 nosignal sendto",
+            "send C 3000 - sendtoaddress",
+            "send C 3000 - sendmsg",
+            "send C 3000 - sendmmsg",
+            "send C 3000 - sendfile",
+            "send C 3000 - splice",
+            "send C 3000 more",
+            "send C 3000",
+        ];
+        for send in sends {
+            duo.a(send);
+        }
+        for form in ["recv", "read", "readv", "recvfrom", "recvmsg", "splice", "recv"] {
+            duo.b(&format!("recv C 1000 - {form}"));
+        }
+        duo.b("recvall C 26000");
+        duo.b("recv C 1 dontwait");
+    });
+}
+
+#[test]
+fn splice_takes_what_the_ring_holds_first() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 3000");
+        duo.b("recv C 2000 - splice");
+        duo.b("recv C 2000 - splice");
+        duo.a("send C 3000");
+        duo.b("recvall C 3000");
+    });
+}
+
+#[test]
+fn mmsg_at_the_edges() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000 - sendmmsglens");
+        duo.b("recv C 600 - recvmmsg");
+        duo.b("recv C 600 dontwait recvmmsg");
+        duo.b("recv C 600 dontwait recvmmsg");
+        duo.a("send C 1000");
+        duo.b("recv C 100 peek recvmmsg");
+        duo.b("recv C 1000 - recvmmsg");
+        duo.a("close C");
+        duo.b("recv C 600 - recvmmsg");
+        duo.b("recv C 600 dontwait recvmmsg");
+    });
+}
+
+/// EAGAIN says that there is nothing: programs that wait for edges rely on it.
+#[test]
+fn eagain_only_when_there_is_nothing() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("nonblock C 1");
+        for _ in 0..20 {
+            duo.a("send C 1000");
+            duo.b("poll C in 1000");
+            duo.b("recv C 300 peek");
+            duo.b("recv C 300");
+            duo.b("recv C 300");
+            duo.b("recv C 300 peek");
+            duo.b("recv C 300");
+            duo.b("recv C 300");
+            duo.b("recv C 300");
+        }
+    });
+}
+
+#[test]
+fn urgent_data() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 500");
+        duo.a("urgent C");
+        duo.a("send C 500");
+        duo.b("poll C pri 1000");
+        duo.b("recv C 1 oob");
+        duo.b("recv C 5000");
+        duo.b("atmark C");
+        duo.b("recvall C 500");
+        duo.b("recv C 1 oob");
+    });
+}
+
+#[test]
+fn bad_arguments() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("badsend C");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("badrecv C");
+        duo.b("recv C 100");
+        duo.a("manyparts C 1025");
+        duo.a("send C 100");
+        duo.b("recv C 100");
+        duo.a("dup C D");
+        duo.a("closefd D");
+        duo.a("send D 10");
+        duo.a("recv D 10");
+        duo.a("poll D in 0");
+        duo.a("get D nodelay");
+        duo.a("shutdown D wr");
+        duo.a("closefd D");
+        duo.a("send C 10");
+        duo.b("recv C 10");
+    });
+}

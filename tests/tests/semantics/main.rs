@@ -1,0 +1,21 @@
+//! What calls return at the edges of a connection's life: each scenario runs on plain TCP first
+//! and must give the same results, to the errno, on rings.
+//!
+//! In a warm connection both directions are open, so that what is sent while nobody receives
+//! lies in the ring: these are the bytes that the kernel knows nothing of.
+
+mod ends;
+mod flags;
+mod options;
+mod setup;
+mod sharing;
+mod time;
+mod waiting;
+
+use yasmin_tests::peer;
+use yasmin_tests::script::{Duo, compare};
+
+#[track_caller]
+fn check(scenario: fn(&mut Duo)) {
+    compare(peer!("script"), scenario);
+}

@@ -1,0 +1,155 @@
+//! Names, socket options and byte counts are the kernel socket's own.
+
+use crate::check;
+
+#[test]
+fn names_are_the_sockets_own() {
+    check(|duo| {
+        duo.warm("C");
+        let (one, two) = (duo.quiet_a("names C"), duo.quiet_b("names C"));
+        let split = |names: &str| {
+            names.split_once(' ').map(|(own, peer)| (own.to_owned(), peer.to_owned()))
+        };
+        let (one, two) = (split(&one).unwrap(), split(&two).unwrap());
+        // The listener is an IPv6 socket and the connector an IPv4 one.
+        let plain = |name: &str| name.replace("[::ffff:", "").replace("]:", ":");
+        assert_eq!((plain(&one.0), plain(&one.1)), (two.1.clone(), two.0));
+        assert!(two.1.ends_with(&format!(":{}", duo.port())));
+        duo.a("state C");
+        duo.b("state C");
+        for option in ["type", "domain", "protocol", "listening", "error"] {
+            duo.a(&format!("get C {option}"));
+            duo.b(&format!("get C {option}"));
+            duo.a(&format!("get L {option}"));
+        }
+    });
+}
+
+#[test]
+fn options_are_the_programs_own() {
+    check(|duo| {
+        duo.connect("C");
+        duo.round_trips("C", 8);
+        duo.prove("C");
+        let options =
+            ["nodelay", "cork", "keepalive", "lowat", "oobinline", "keepidle", "priority"];
+        for option in options {
+            duo.b(&format!("get C {option}"));
+        }
+        for (option, value) in [
+            ("nodelay", 1),
+            ("nodelay", 0),
+            ("nodelay", 7),
+            ("cork", 1),
+            ("cork", 0),
+            ("keepalive", 1),
+            ("usertimeout", 5000),
+            ("oobinline", 1),
+            ("priority", 3),
+            ("rcvbuf", 50_000),
+            ("sndbuf", 50_000),
+        ] {
+            duo.b(&format!("set C {option} {value}"));
+            duo.b(&format!("get C {option}"));
+            duo.a("send C 100");
+            duo.b("recv C 100");
+            duo.b("send C 100");
+            duo.a("recv C 100");
+            duo.b(&format!("get C {option}"));
+        }
+    });
+}
+
+#[test]
+fn nodelay_set_before_connect_is_kept() {
+    check(|duo| {
+        duo.a("set L nodelay 1");
+        duo.connect("C");
+        duo.a("get C nodelay");
+        duo.b("get C nodelay");
+        duo.round_trips("C", 10);
+        duo.prove("C");
+        duo.a("get C nodelay");
+        duo.b("get C nodelay");
+        duo.b("dup C D");
+        duo.b("set D nodelay 1");
+        duo.b("get C nodelay");
+    });
+}
+
+#[test]
+fn cork_holds_back_no_reply() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("set C cork 1");
+        duo.a("send C 100");
+        duo.a("send C 200");
+        duo.a("set C cork 0");
+        duo.b("recvall C 300");
+        duo.a("send C 100 more");
+        duo.a("send C 100");
+        duo.b("recvall C 200");
+    });
+}
+
+/// As nginx does with tcp_nopush: a cork before every response, and none behind it.
+#[test]
+fn corked_from_the_start() {
+    check(|duo| {
+        duo.connect("C");
+        for _ in 0..30 {
+            duo.b("sendall C 100");
+            duo.a("recvall C 100");
+            duo.a("set C cork 1");
+            duo.a("send C 200 - writev");
+            duo.a("send C 3000 - sendfile");
+            duo.a("get C cork");
+            duo.a("set C cork 0");
+            duo.b("recvall C 3200");
+        }
+        duo.prove("C");
+    });
+}
+
+#[test]
+fn low_water_mark() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("set C lowat 100");
+        duo.b("get C lowat");
+        duo.a("send C 60");
+        duo.b("poll C in 50");
+        duo.a("send C 60");
+        duo.b("poll C in 1000");
+        duo.b("recv C 1000");
+        duo.b("async T recv C 1000");
+        duo.b("asleep T");
+        duo.a("send C 60");
+        duo.b("asleep T");
+        duo.a("send C 200");
+        duo.b("join T");
+    });
+}
+
+#[test]
+fn counts_of_unread_bytes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("unread C");
+        duo.a("send C 1000");
+        duo.b("poll C in 1000");
+        duo.b("unread C");
+        duo.b("recv C 300");
+        duo.b("unread C");
+        duo.a("send C 20000");
+        duo.b("recv C 20700 peek+waitall");
+        duo.b("unread C");
+        duo.b("recvall C 20700");
+        duo.b("unread C");
+        let unsent: usize = duo.quiet_a("unsent C").parse().unwrap();
+        assert!(unsent <= 21_000, "SIOCOUTQ {unsent}");
+        duo.a("close C");
+        duo.b("poll C in 1000");
+        duo.b("unread C");
+    });
+}

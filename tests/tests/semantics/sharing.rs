@@ -1,0 +1,207 @@
+//! Copies of a descriptor, threads, and forked processes on one socket.
+
+use crate::check;
+
+#[test]
+fn copies_of_a_descriptor() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("dup C D");
+        duo.b("send C 100");
+        duo.b("send D 100");
+        duo.a("recvall C 200");
+        duo.a("send C 300");
+        duo.b("recv D 100");
+        duo.b("recv C 100");
+        duo.b("close C");
+        duo.b("recv D 100");
+        duo.b("send D 100");
+        duo.a("recv C 100");
+        duo.a("recv C 100 dontwait");
+        duo.b("close D");
+        duo.a("recv C 100");
+    });
+}
+
+#[test]
+fn dup2_closes_what_was_there() {
+    check(|duo| {
+        duo.warm("C");
+        duo.warm("D");
+        duo.a("send D 50");
+        duo.b("dup2 C D");
+        duo.a("recv D 100");
+        duo.b("send D 100");
+        duo.a("recv C 100");
+        duo.b("close C");
+        duo.b("send D 100");
+        duo.a("recv C 100");
+        duo.b("close D");
+        duo.a("recv C 100");
+    });
+}
+
+#[test]
+fn descriptor_numbers_are_used_again() {
+    check(|duo| {
+        for _ in 0..10 {
+            duo.warm("C");
+            duo.a("send C 100");
+            duo.b("recv C 100");
+            duo.b("close C");
+            duo.a("recv C 100");
+            duo.a("close C");
+        }
+    });
+}
+
+#[test]
+fn threads_send_and_receive_on_one_socket() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("async S sendall C 20000000");
+        duo.a("async R recvall C 20000000");
+        duo.b("async S sendall C 20000000");
+        duo.b("async R recvall C 20000000");
+        for name in ["S", "R"] {
+            duo.a(&format!("join {name}"));
+            duo.b(&format!("join {name}"));
+        }
+    });
+}
+
+#[test]
+fn two_threads_sleep_on_one_socket() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("async T poll C in -1");
+        duo.b("async U poll C in -1");
+        duo.b("asleep T");
+        duo.b("asleep U");
+        duo.a("send C 10");
+        duo.b("join T");
+        duo.b("join U");
+        duo.b("recv C 100");
+        duo.b("async T recv C 100 peek");
+        duo.b("async U poll C in -1");
+        duo.b("asleep T");
+        duo.b("asleep U");
+        duo.a("send C 10");
+        duo.b("join T");
+        duo.b("join U");
+    });
+}
+
+#[test]
+fn parent_and_child_take_turns() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 100");
+        duo.b("fork P");
+        duo.b("in P recv C 50");
+        duo.b("recv C 50");
+        for _ in 0..5 {
+            duo.b("in P send C 100");
+            duo.b("send C 100");
+            duo.a("recvall C 200");
+            duo.a("send C 200");
+            duo.b("recvall C 100");
+            duo.b("in P recvall C 100");
+        }
+        duo.b("in P close C");
+        duo.b("reap P");
+        duo.a("recv C 10 dontwait");
+        for _ in 0..5 {
+            duo.a("send C 200");
+            duo.b("recvall C 200");
+            duo.b("send C 200");
+            duo.a("recvall C 200");
+        }
+        duo.b("close C");
+        duo.a("recv C 10");
+    });
+}
+
+#[test]
+fn the_child_goes_on_alone() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("fork P");
+        duo.b("close C");
+        duo.a("recv C 10 dontwait");
+        duo.b("in P recvall C 1000");
+        for _ in 0..5 {
+            duo.a("send C 2000");
+            duo.b("in P recvall C 2000");
+            duo.b("in P send C 2000");
+            duo.a("recvall C 2000");
+        }
+        duo.b("in P exit 0");
+        duo.b("reap P");
+        duo.a("recv C 10");
+    });
+}
+
+#[test]
+fn a_child_that_only_exits_ends_nothing() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("fork P");
+        duo.b("in P exit 0");
+        duo.b("reap P");
+        duo.b("recvall C 1000");
+        duo.b("send C 1000");
+        duo.a("recvall C 1000");
+        duo.a("recv C 10 dontwait");
+        duo.b("close C");
+        duo.a("recv C 10");
+    });
+}
+
+#[test]
+fn a_server_that_forks_for_each_connection() {
+    check(|duo| {
+        for nth in 0..5 {
+            let name = format!("C{nth}");
+            duo.connect(&name);
+            duo.a(&format!("fork P{nth}"));
+            duo.a(&format!("close {name}"));
+            for _ in 0..20 {
+                duo.b(&format!("send {name} 1000"));
+                duo.a(&format!("in P{nth} recvall {name} 1000"));
+                duo.a(&format!("in P{nth} send {name} 1000"));
+                duo.b(&format!("recvall {name} 1000"));
+            }
+            duo.b(&format!("close {name}"));
+            duo.a(&format!("in P{nth} recv {name} 10"));
+            duo.a(&format!("in P{nth} exit 0"));
+            duo.a(&format!("reap P{nth}"));
+        }
+        if duo.lab.is_calm() {
+            duo.lab.assert_some_by_ring(duo.lab.bytes_in_all().ring);
+        }
+    });
+}
+
+/// A number that was a connection's now names something else.
+#[test]
+fn numbers_that_change_their_meaning() {
+    check(|duo| {
+        duo.warm("C");
+        duo.warm("D");
+        duo.b("epoll E");
+        duo.a("send C 100");
+        duo.b("epadd E D in");
+        duo.b("dup2 E C");
+        duo.a("recv C 10");
+        duo.b("epwait C 0");
+        duo.a("send D 10");
+        duo.b("epwait C 1000");
+        duo.b("dup2 D C");
+        duo.b("recv C 10");
+        duo.b("send C 10");
+        duo.a("recv D 10");
+    });
+}

@@ -1,0 +1,329 @@
+//! poll and epoll, level- and edge-triggered, one-shot, nested, fair.
+
+use yasmin_tests::script::Duo;
+
+use crate::check;
+
+#[test]
+fn poll_tells_the_state() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("poll C in 0");
+        duo.b("poll C in 30");
+        duo.b("poll C in+out 0");
+        duo.b("poll C - 0");
+        duo.a("send C 10");
+        duo.b("poll C in 1000");
+        duo.b("poll C in+out 1000");
+        duo.b("poll C out 0");
+        duo.b("recv C 4");
+        duo.b("poll C in 0");
+        duo.b("recv C 100");
+        duo.b("poll C in 0");
+        duo.a("send C 10");
+        duo.a("shutdown C wr");
+        duo.b("poll C rdhup 1000");
+        duo.b("poll C in+out+rdhup 0");
+        duo.b("recv C 100");
+        duo.b("poll C in+out+rdhup 0");
+        duo.b("shutdown C wr");
+        duo.b("poll C - 1000");
+        duo.b("poll C in+out+rdhup 0");
+        duo.a("poll C - 1000");
+        duo.a("poll C in+out+rdhup 0");
+        duo.a("poll L in 0");
+    });
+}
+
+#[test]
+fn poll_sleeps_and_wakes() {
+    check(|duo| {
+        duo.warm("C");
+        for _ in 0..3 {
+            duo.b("async T poll C in -1");
+            duo.b("asleep T");
+            duo.a("send C 10");
+            duo.b("join T");
+            duo.b("recv C 100");
+        }
+        duo.b("async T poll C in+rdhup -1");
+        duo.b("asleep T");
+        duo.a("close C");
+        duo.b("join T");
+    });
+}
+
+#[test]
+fn epoll_level_triggered() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.b("epwait E 0");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 0");
+        duo.b("recv C 50");
+        duo.b("epwait E 0");
+        duo.b("recv C 100");
+        duo.b("epwait E 0");
+        duo.b("epmod E C in+out");
+        duo.b("epwait E 0");
+        duo.b("epmod E C rdhup");
+        duo.a("send C 100");
+        duo.b("epwait E 30");
+        duo.b("epmod E C in+rdhup");
+        duo.b("epwait E 1000");
+        duo.a("close C");
+        duo.b("poll C rdhup 1000");
+        duo.b("epwait E 1000");
+        duo.b("recv C 1000");
+        duo.b("epwait E 1000");
+        duo.b("epdel E C");
+        duo.b("epwait E 0");
+    });
+}
+
+#[test]
+fn epoll_edge_triggered() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+out+rdhup+et");
+        duo.b("epwait E 0");
+        duo.b("epwait E 0");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 30");
+        duo.b("recv C 50");
+        duo.b("epwait E 30");
+        // More data are a new edge, although there was something left.
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("recv C 1000");
+        duo.b("recv C 1000 dontwait");
+        duo.b("epwait E 30");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.a("shutdown C wr");
+        duo.b("epwait E 1000");
+        duo.b("recv C 1000");
+        duo.b("epwait E 30");
+        duo.b("recv C 1000");
+    });
+}
+
+#[test]
+fn epoll_edge_of_what_was_there_before() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("epoll E");
+        duo.b("epadd E C in+et");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 0");
+        duo.b("epmod E C in+et");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 0");
+    });
+}
+
+#[test]
+fn epoll_one_shot() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+oneshot");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 30");
+        duo.a("send C 100");
+        duo.b("epwait E 30");
+        duo.b("epmod E C in+oneshot");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 30");
+        duo.b("recv C 1000");
+        duo.b("epmod E C in+oneshot");
+        duo.b("epwait E 30");
+        duo.b("async T epwait E -1");
+        duo.b("asleep T");
+        duo.a("send C 100");
+        duo.b("join T");
+    });
+}
+
+#[test]
+fn epoll_sleeps_and_wakes() {
+    for how in ["in", "in+et", "in+rdhup+et", "in+oneshot"] {
+        // A scenario captures nothing, so each has its own function.
+        match how {
+            "in" => check(|duo| epoll_wakes(duo, "in")),
+            "in+et" => check(|duo| epoll_wakes(duo, "in+et")),
+            "in+rdhup+et" => check(|duo| epoll_wakes(duo, "in+rdhup+et")),
+            _ => check(|duo| epoll_wakes(duo, "in+oneshot")),
+        }
+    }
+}
+
+#[track_caller]
+fn epoll_wakes(duo: &mut Duo, how: &str) {
+    duo.warm("C");
+    duo.b("epoll E");
+    duo.b(&format!("epadd E C {how}"));
+    for _ in 0..3 {
+        duo.b("async T epwait E -1");
+        duo.b("asleep T");
+        duo.a("send C 10");
+        duo.b("join T");
+        duo.b("recv C 100");
+        duo.b("recv C 100 dontwait");
+        duo.b(&format!("epmod E C {how}"));
+    }
+    duo.b("async T epwait E -1");
+    duo.b("asleep T");
+    duo.a("close C");
+    duo.b("join T");
+}
+
+#[test]
+fn epoll_mistakes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epmod E C in");
+        duo.b("epdel E C");
+        duo.b("epadd E C in");
+        duo.b("epadd E C in");
+        duo.b("epadd E E in");
+        duo.b("epwait C 0");
+        duo.b("epwait E 0 0");
+        duo.b("epdel E C");
+        duo.b("epdel E C");
+    });
+}
+
+#[test]
+fn closing_takes_out_of_the_set() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.a("send C 10");
+        duo.b("epwait E 1000");
+        duo.b("dup C D");
+        duo.b("close C");
+        // The set holds the open file, not the number.
+        duo.b("epwait E 1000");
+        duo.b("close D");
+        duo.b("epwait E 0");
+    });
+}
+
+/// Taken out of the set, then closed: the set has nothing more to do with it.
+#[test]
+fn closed_after_it_was_taken_out_of_the_set() {
+    check(|duo| {
+        duo.b("epoll E");
+        duo.warm("D");
+        duo.b("epadd E D in");
+        for _ in 0..5 {
+            duo.warm("C");
+            duo.b("epadd E C in");
+            for _ in 0..10 {
+                duo.a("send C 100");
+                duo.b("poll C in 1000");
+                duo.b("epwait E 1000");
+                duo.b("recv C 100");
+            }
+            duo.b("epdel E C");
+            duo.b("epwait E 0");
+            duo.b("close C");
+            duo.a("recv C 100");
+            duo.a("close C");
+            duo.b("epwait E 20");
+            duo.a("send D 100");
+            duo.b("poll D in 1000");
+            duo.b("epwait E 1000");
+            duo.b("recv D 100");
+        }
+    });
+}
+
+#[test]
+fn two_sets_and_a_set_in_a_set() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epoll F");
+        duo.b("epoll G");
+        duo.b("epadd E C in");
+        duo.b("epadd F C in+et");
+        duo.b("epadd G E in");
+        duo.b("async T epwait G -1");
+        duo.b("asleep T");
+        duo.a("send C 10");
+        duo.b("join T");
+        duo.b("epwait E 1000");
+        duo.b("epwait F 1000");
+        duo.b("epwait F 30");
+        duo.b("poll E in 1000");
+        duo.b("recv C 100");
+        duo.b("epwait E 0");
+        duo.b("epwait G 0");
+        duo.b("poll E in 0");
+    });
+}
+
+#[test]
+fn many_connections_in_one_set() {
+    check(|duo| {
+        duo.b("epoll E");
+        for nth in 0..20 {
+            duo.connect(&format!("C{nth}"));
+            duo.round_trips(&format!("C{nth}"), 4);
+            duo.prove("them all");
+            duo.b(&format!("epadd E C{nth} in"));
+        }
+        for nth in [3, 7, 19] {
+            duo.a(&format!("send C{nth} 10"));
+        }
+        for nth in [3, 7, 19] {
+            duo.b(&format!("poll C{nth} in 1000"));
+        }
+        duo.b("epwait E 1000");
+        duo.b("recv C7 100");
+        duo.b("epwait E 1000");
+        duo.b("recv C3 100");
+        duo.b("recv C19 100");
+        duo.b("async T epwait E -1");
+        duo.b("asleep T");
+        duo.a("send C11 10");
+        duo.b("join T");
+    });
+}
+
+/// The ready list is longer than asked for: nobody may starve.
+#[test]
+fn epoll_is_fair() {
+    check(|duo| {
+        duo.b("epoll E");
+        for nth in 0..6 {
+            duo.connect(&format!("C{nth}"));
+            duo.round_trips(&format!("C{nth}"), 4);
+            duo.prove("them all");
+            duo.b(&format!("epadd E C{nth} in"));
+        }
+        for nth in 0..6 {
+            duo.a(&format!("send C{nth} 10"));
+        }
+        for nth in 0..6 {
+            duo.b(&format!("poll C{nth} in 1000"));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..20 {
+            seen.insert(duo.quiet_b("epwait E 1000 1"));
+        }
+        duo.note(format!("seen: {seen:?}"));
+    });
+}
