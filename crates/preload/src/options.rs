@@ -3,8 +3,6 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
-use yasmin_ring::Room;
-
 use crate::conn::Conn;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::table::{self, Entry};
@@ -82,13 +80,7 @@ pub unsafe fn setsockopt(
 fn cork(conn: &'static Conn, fd: c_int, on: bool) {
     conn.cork.store(u32::from(on), Ordering::Relaxed);
     let Ok(_tx) = conn.lock_tx(fd) else { return };
-    if on {
-        let open = matches!(conn.sender().room(1), Ok(Room::Full))
-            || matches!(conn.sender().room(1), Ok(Room::Ring(write)) if !write.opens());
-        if !open {
-            apply_cork(conn, fd);
-        }
-    } else if conn.kernel_corked.swap(0, Ordering::Relaxed) != 0 {
+    if !on && conn.kernel_corked.swap(0, Ordering::Relaxed) != 0 {
         sys::setsockopt_bytes(fd, SOL_TCP, TCP_CORK, &0u32.to_ne_bytes());
     }
 }
