@@ -559,6 +559,7 @@ unsafe extern "C" fn epoll_ctl(set_fd: c_int, op: c_int, fd: c_int, event: *mut 
             // A set that this library does not know watches it.
             if op == 1 {
                 options::leave_to_others(fd);
+                set::watched_from_outside(fd);
             }
             // SAFETY: the program's own arguments.
             unsafe { real::epoll_ctl(set_fd, op, fd, event) }

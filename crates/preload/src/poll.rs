@@ -1,7 +1,7 @@
 //! poll and ppoll; select turns into the same.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use yasmin_ring::{Park, Phase, Room, View};
 use yasmin_wire::State;
@@ -14,6 +14,11 @@ use crate::{clock, real, spin, tcp};
 
 /// How often a poll that is served by rings asks the kernel all the same, in microseconds.
 const LOOK_US: u64 = 20;
+
+/// Ticks at which a poll that must not wait last found nothing.
+static EMPTY_AT: AtomicU64 = AtomicU64::new(0);
+/// Ticks at which the kernel was last asked.
+static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 
 /// One poll in any of its forms.
 pub struct Poll<'a> {
@@ -49,6 +54,7 @@ impl Poll<'_> {
     /// One look that does not wait. Returns the count or minus errno.
     fn look(&mut self) -> c_int {
         let now = sys::TimeSpec::default();
+        LOOKED_AT.store(clock::ticks(), Ordering::Relaxed);
         let (at, count) = (self.fds.as_mut_ptr(), self.fds.len());
         // SAFETY: the program's own arguments; a signal set of the kernel's is 8 bytes.
         let ret = unsafe { call!(ppoll, at, count, &raw const now, self.mask, 8) as c_int };
@@ -99,8 +105,12 @@ impl Poll<'_> {
     fn wait_on_conns(&mut self) -> c_int {
         let start_ns = if self.timeout.ns > 0 { clock::now_ns() } else { 0 };
         let mut spin_until = 0;
+        if self.timeout.is_now() && spin::is_tight(&EMPTY_AT) {
+            self.watch(clock::us(spin::TIGHT_US));
+        }
         loop {
-            let asks = self.must_ask(spin_until == 0);
+            let is_busy = self.rings_alone_do();
+            let asks = !is_busy && self.must_ask(spin_until == 0);
             if asks {
                 let ret = self.look();
                 if ret < 0 {
@@ -115,6 +125,9 @@ impl Poll<'_> {
                     self.conns().for_each(|(_, conn)| conn.rx_spin.won());
                 }
                 return found;
+            }
+            if self.timeout.is_now() {
+                EMPTY_AT.store(clock::ticks(), Ordering::Relaxed);
             }
             if self.timeout.is_now() {
                 if asks {
@@ -137,6 +150,17 @@ impl Poll<'_> {
                 return ret;
             }
         }
+    }
+
+    /// Whether a ring has something to read, and the others were asked about just now: poll
+    /// tells of the rest at the next call.
+    fn rings_alone_do(&self) -> bool {
+        let is_fresh = clock::ticks().wrapping_sub(LOOKED_AT.load(Ordering::Relaxed)) < clock::us(LOOK_US);
+        is_fresh
+            && self.conns().any(|(at, conn)| {
+                let one = &self.fds[at];
+                one.events & (POLLIN | POLLRDNORM) != 0 && is_readable(conn, one.fd)
+            })
     }
 
     /// Whether the kernel has to be asked before the rings may answer alone.

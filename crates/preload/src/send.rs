@@ -94,9 +94,6 @@ impl Call<'_> {
         let conn = self.conn;
         let _guard = conn.lock_tx(self.fd)?;
         let sender = conn.sender();
-        if conn.due(&conn.tx_looked_at, LOOK_US) && tcp::is_over(self.fd) {
-            let _ = sender.park_for_good();
-        }
         if config::chaos() {
             let _ = sender.park();
         }
@@ -110,6 +107,12 @@ impl Call<'_> {
             match room {
                 Room::Ring(write) => {
                     let mut position = 0;
+                    // A side that only sends learns here, and only here, that its peer is gone.
+                    let is_due = !write.opens() && conn.due(&conn.tx_looked_at, LOOK_US);
+                    if is_due && tcp::is_over(self.fd) {
+                        let _ = sender.park_for_good();
+                        continue;
+                    }
                     if write.opens() {
                         match self.opening_position() {
                             Some(at) => position = at,
@@ -143,6 +146,11 @@ impl Call<'_> {
                     }
                 }
                 Room::Full => {
+                    let is_due = conn.due(&conn.tx_looked_at, LOOK_US);
+                    if is_due && tcp::is_over(self.fd) {
+                        let _ = sender.park_for_good();
+                        continue;
+                    }
                     let grows = self.wants_growth(&sender);
                     if !self.watched && !grows {
                         return Ok(Next::Watch);

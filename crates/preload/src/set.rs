@@ -47,19 +47,26 @@ const LOOK_US: u64 = 20;
 /// A hot connection that stayed silent for so many looks is parked.
 const IDLE_LOOKS: u32 = 4096;
 
+/// Polled, duplicated, closed, or shared over fork.
+const FOR_GOOD: u32 = 1;
+/// Another set watches it, as long as that asks for any events.
+const NESTED: u32 = 2;
+
 #[repr(C, align(64))]
 pub struct Set {
     lock: Lock,
     fd: AtomicI32,
     /// Threads that sleep on it, or are about to.
     sleepers: AtomicU32,
-    /// Not 0: other eyes are on it (nested in a set, polled, shared over fork): all parked.
+    /// Bits of why other eyes are on it, 0 if none: then all is parked.
     foreign: AtomicU32,
     hot: AtomicPtr<AtomicPtr<Conn>>,
     hot_len: AtomicU32,
     cursor: AtomicU32,
     dirty: AtomicPtr<AtomicI32>,
     dirty_len: AtomicU32,
+    /// Ticks at which a wait that must not last last found nothing.
+    empty_at: AtomicU64,
     /// Not 0: something only the kernel knows is wanted now.
     kernel_due: AtomicU32,
     looked_at: AtomicU64,
@@ -105,7 +112,7 @@ pub fn created(fd: c_int) {
 
 /// The program closes the set's descriptor, which has left the table.
 pub fn closed(set: &'static Set) {
-    set.make_foreign();
+    set.make_foreign(FOR_GOOD);
     for fd in 0..table::end() {
         if let Some(watch) = table::watch(fd) {
             if core::ptr::eq(watch.set.load(Ordering::Relaxed), set) {
@@ -210,7 +217,7 @@ pub fn write_cut_short(conn: &Conn) {
 /// Another program's eyes are on descriptor `fd`, should it be a set.
 pub fn watched_from_outside(fd: c_int) {
     if let Entry::Set(set) = table::get(fd) {
-        set.make_foreign();
+        set.make_foreign(FOR_GOOD);
     }
 }
 
@@ -365,13 +372,14 @@ impl Set {
     /// In a forked child: its parent goes on using it.
     pub fn inherited(&self) {
         self.lock.reset();
-        self.foreign.store(1, Ordering::Relaxed);
+        self.foreign.store(FOR_GOOD, Ordering::Relaxed);
         self.hot_len.store(0, Ordering::Relaxed);
         self.sleepers.store(0, Ordering::Relaxed);
     }
 
-    fn make_foreign(&self) {
-        if self.foreign.swap(1, Ordering::SeqCst) != 0 {
+    /// Others see what the kernel knows of this set: no ring may know more. `why` is a bit.
+    fn make_foreign(&self, why: u32) {
+        if self.foreign.fetch_or(why, Ordering::SeqCst) != 0 {
             return;
         }
         if let Some(_guard) = self.lock.acquire() {
@@ -500,7 +508,6 @@ impl Set {
     ) -> c_int {
         // SAFETY: the program's own arguments.
         let kernel = || unsafe { real::epoll_ctl(set_fd, op, fd, event) };
-        watched_from_outside(fd);
         let Some(watch) = table::watch(fd) else { return kernel() };
         if event.is_null() && op != DEL {
             return kernel();
@@ -516,6 +523,13 @@ impl Set {
             let Some(_guard) = self.lock.acquire() else { return kernel() };
             self.ctl_locked(op, fd, watch, asked, conn, kernel)
         };
+        if let (Entry::Set(inner), 0) = (table::get(fd), ret) {
+            if op == DEL || asked.events == 0 {
+                inner.foreign.fetch_and(!NESTED, Ordering::SeqCst);
+            } else {
+                inner.make_foreign(NESTED);
+            }
+        }
         if let Some(conn) = conn.filter(|_| ret == 0 && op != DEL) {
             self.registered(conn, fd, watch, asked.events);
         }
@@ -633,13 +647,13 @@ impl Set {
         let mut spin_until = 0;
         loop {
             {
-                let Some(_guard) = self.lock.acquire() else {
+                let Some(guard) = self.lock.acquire() else {
                     return self.sleep(wait, wait.timeout);
                 };
                 let found = self.collect(wait);
                 let is_due = self.is_kernel_due();
                 if found > 0 {
-                    if spin_until != 0 {
+                    if spin_until > 1 {
                         self.spin.won();
                     }
                     if !is_due || found as c_int == wait.max {
@@ -647,8 +661,17 @@ impl Set {
                     }
                     return (found + self.look_at_kernel(wait, found).max(0) as usize) as c_int;
                 }
+                if wait.timeout.is_now() && spin_until == 0 && spin::is_tight(&self.empty_at) {
+                    spin_until = 1;
+                    drop(guard);
+                    self.watch(clock::us(spin::TIGHT_US));
+                    continue;
+                }
                 if is_due || spin_until == 0 || wait.timeout.is_now() {
                     let more = self.look_at_kernel(wait, 0);
+                    if more == 0 && wait.timeout.is_now() {
+                        self.empty_at.store(clock::ticks(), Ordering::Relaxed);
+                    }
                     if more != 0 || wait.timeout.is_now() {
                         return sys::returned(more as isize) as c_int;
                     }

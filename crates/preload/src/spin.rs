@@ -48,6 +48,19 @@ impl Backoff {
 /// Offset of the thread's struct rseq from its thread pointer; 0: none registered.
 static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
 
+/// How long a wait that must not last watches the rings before it asks the kernel, when it is
+/// called again and again: the kernel's answer takes as long.
+pub const TIGHT_US: u64 = 1;
+
+/// Two empty waits so close together are a program that polls, in microseconds.
+const TIGHT_GAP_US: u64 = 2;
+
+/// Whether the last empty wait was just now.
+pub fn is_tight(empty_at: &AtomicU64) -> bool {
+    let gap = clock::ticks().wrapping_sub(empty_at.load(Ordering::Relaxed));
+    gap < clock::us(TIGHT_GAP_US) && !is_off()
+}
+
 /// CPU that is not known.
 pub const NO_CPU: u32 = u32::MAX;
 
