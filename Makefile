@@ -29,7 +29,7 @@ HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
 .PHONY: build demo test fuzz asan install uninstall clean
-.PHONY: needs-build needs-demo needs-test lint unit loom e2e licences fuzz-smoke
+.PHONY: needs-build needs-demo needs-test lint unit loom e2e licences fuzz-smoke sanitizers tsan
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -40,7 +40,7 @@ build: needs-build
 demo: needs-demo build
 	$(RELEASE)/yasmin demo $(DEMO)
 
-test: needs-test lint unit loom e2e fuzz-smoke licences
+test: needs-test lint unit loom e2e sanitizers fuzz-smoke licences
 	@echo "All tests passed."
 
 needs-build:
@@ -80,10 +80,26 @@ fuzz-smoke:
 fuzz:
 	@.ci/fuzz $(FUZZ_SECONDS) $(FUZZ_OPTIONAL)
 
+NATIVE = $(shell uname -m)-unknown-linux-gnu
+
+# With nightly only; without it one line says so.
+sanitizers:
+	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
+		$(MAKE) --no-print-directory asan tsan; \
+	else \
+		echo "sanitizers: skipped, there is no nightly toolchain"; \
+	fi
+
 asan:
 	RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR=$(TARGET)/asan \
-		$(CARGO) +nightly test -p yasmin-ring -p yasmin-channel \
-		--target $(shell uname -m)-unknown-linux-gnu --lib --tests
+		$(CARGO) +nightly test -p yasmin-ring --target $(NATIVE) \
+		--test stress --test properties --test vectors
+
+# One mapping for both ends: ThreadSanitizer goes by address.
+tsan:
+	YASMIN_STRESS_MAPPINGS=1 CARGO_TARGET_DIR=$(TARGET)/tsan \
+		RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+		$(CARGO) +nightly test -p yasmin-ring --target $(NATIVE) --test stress
 
 MANUALS = man/yasmin.1 man/yasmind.8 man/libyasmin.7
 UNIT = crates/yasmind/yasmind.service

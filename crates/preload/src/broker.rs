@@ -6,8 +6,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use yasmin_control::{FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, ToBroker};
 use yasmin_control::{CONTROL_VERSION, message::COMM_BYTES};
+use yasmin_control::{FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, ToBroker};
 
 use crate::conn::Handout;
 use crate::lock::Lock;

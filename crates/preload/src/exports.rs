@@ -10,9 +10,12 @@ use crate::iov::{self, Buffers};
 use crate::poll::Poll;
 use crate::select::Sets;
 use crate::send::Source;
-use crate::set::{self, Timeout, Wait};
-use crate::sys::{self, EpollEvent, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, PollFd, Ret, TimeSpec, call};
+use crate::set::{self, Wait};
+use crate::sys::{
+    self, EpollEvent, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, PollFd, Ret, TimeSpec, call,
+};
 use crate::table::{self, Candidate, Entry};
+use crate::timeout::Timeout;
 use crate::{clock, options, process, promote, real, recv, send};
 
 /// Runs `kernel` on a candidate and counts it.
@@ -30,7 +33,12 @@ fn counted(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
 
 /// The three ways of a receive.
 #[inline]
-fn receive(fd: c_int, to: Option<Buffers<'_>>, flags: c_int, kernel: impl FnOnce() -> isize) -> isize {
+fn receive(
+    fd: c_int,
+    to: Option<Buffers<'_>>,
+    flags: c_int,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
     match table::get(fd) {
         Entry::Conn(conn) => {
             process::refresh();
@@ -46,7 +54,12 @@ fn receive(fd: c_int, to: Option<Buffers<'_>>, flags: c_int, kernel: impl FnOnce
 
 /// The three ways of a send.
 #[inline]
-fn transmit(fd: c_int, from: Option<Buffers<'_>>, flags: c_int, kernel: impl FnOnce() -> isize) -> isize {
+fn transmit(
+    fd: c_int,
+    from: Option<Buffers<'_>>,
+    flags: c_int,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
     match table::get(fd) {
         Entry::Conn(conn) => {
             process::refresh();
@@ -100,7 +113,13 @@ unsafe extern "C" fn recv(fd: c_int, buf: *mut u8, len: usize, flags: c_int) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut u8, len: usize, size: usize, flags: c_int) -> isize {
+unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buf: *mut u8,
+    len: usize,
+    size: usize,
+    flags: c_int,
+) -> isize {
     check(len, size);
     // SAFETY: the program's own arguments.
     unsafe { recv(fd, buf, len, flags) }
@@ -190,14 +209,26 @@ unsafe extern "C" fn writev(fd: c_int, pieces: *const IoVec, count: c_int) -> is
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn preadv2(fd: c_int, pieces: *const IoVec, count: c_int, offset: i64, flags: c_int) -> isize {
+unsafe extern "C" fn preadv2(
+    fd: c_int,
+    pieces: *const IoVec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> isize {
     options::leave_to_others(fd);
     // SAFETY: the program's own arguments.
     unsafe { real::preadv2(fd, pieces, count, offset, flags) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pwritev2(fd: c_int, pieces: *const IoVec, count: c_int, offset: i64, flags: c_int) -> isize {
+unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    pieces: *const IoVec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> isize {
     options::leave_to_others(fd);
     // SAFETY: the program's own arguments.
     unsafe { real::pwritev2(fd, pieces, count, offset, flags) }
@@ -242,10 +273,8 @@ unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) -> isi
         }
         (has_control, Buffers::many((*msg).iov, (*msg).iovlen))
     };
-    if has_control {
-        if let Entry::Conn(conn) = table::get(fd) {
-            conn.park_tx_for_good(fd);
-        }
+    if has_control && let Entry::Conn(conn) = table::get(fd) {
+        conn.park_tx_for_good(fd);
     }
     // SAFETY: the program's own arguments.
     transmit(fd, from, flags, || unsafe { real::sendmsg(fd, msg, flags) })
@@ -283,10 +312,18 @@ unsafe fn passes_descriptors(msg: &MsgHdr) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: c_int, timeout: *mut TimeSpec) -> c_int {
+unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    msgs: *mut MMsgHdr,
+    count: u32,
+    flags: c_int,
+    timeout: *mut TimeSpec,
+) -> c_int {
     if !matches!(table::get(fd), Entry::Conn(_)) {
         // SAFETY: the program's own arguments.
-        return counted_if_candidate(fd, || unsafe { real::recvmmsg(fd, msgs, count, flags, timeout) as isize }) as c_int;
+        return counted_if_candidate(fd, || unsafe {
+            real::recvmmsg(fd, msgs, count, flags, timeout) as isize
+        }) as c_int;
     }
     // SAFETY: the program's own arguments.
     let limit = if timeout.is_null() { None } else { unsafe { Timeout::from_timespec(timeout) } };
@@ -319,7 +356,9 @@ unsafe extern "C" fn recvmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: 
 unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: c_int) -> c_int {
     if !matches!(table::get(fd), Entry::Conn(_)) {
         // SAFETY: the program's own arguments.
-        return counted_if_candidate(fd, || unsafe { real::sendmmsg(fd, msgs, count, flags) as isize }) as c_int;
+        return counted_if_candidate(fd, || unsafe {
+            real::sendmmsg(fd, msgs, count, flags) as isize
+        }) as c_int;
     }
     let count = count.min(iov::PIECES_MAX as u32);
     for i in 0..count {
@@ -390,7 +429,14 @@ unsafe extern "C" fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn splice(from: c_int, off_in: *mut i64, to: c_int, off_out: *mut i64, len: usize, flags: u32) -> isize {
+unsafe extern "C" fn splice(
+    from: c_int,
+    off_in: *mut i64,
+    to: c_int,
+    off_out: *mut i64,
+    len: usize,
+    flags: u32,
+) -> isize {
     if let Entry::Conn(conn) = table::get(to) {
         conn.park_tx_for_good(to);
     }
@@ -447,14 +493,24 @@ unsafe extern "C" fn poll(fds: *mut PollFd, count: u64, timeout: c_int) -> c_int
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __poll_chk(fds: *mut PollFd, count: u64, timeout: c_int, size: usize) -> c_int {
+unsafe extern "C" fn __poll_chk(
+    fds: *mut PollFd,
+    count: u64,
+    timeout: c_int,
+    size: usize,
+) -> c_int {
     check(count as usize * size_of::<PollFd>(), size);
     // SAFETY: the program's own arguments.
     unsafe { poll(fds, count, timeout) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ppoll(fds: *mut PollFd, count: u64, timeout: *const TimeSpec, mask: *const c_void) -> c_int {
+unsafe extern "C" fn ppoll(
+    fds: *mut PollFd,
+    count: u64,
+    timeout: *const TimeSpec,
+    mask: *const c_void,
+) -> c_int {
     // SAFETY: the program's own arguments.
     let limit = unsafe { Timeout::from_timespec(timeout) };
     let (Some(timeout), false, 1..=0xf_ffff) = (limit, fds.is_null(), count) else {
@@ -468,14 +524,26 @@ unsafe extern "C" fn ppoll(fds: *mut PollFd, count: u64, timeout: *const TimeSpe
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __ppoll_chk(fds: *mut PollFd, count: u64, timeout: *const TimeSpec, mask: *const c_void, size: usize) -> c_int {
+unsafe extern "C" fn __ppoll_chk(
+    fds: *mut PollFd,
+    count: u64,
+    timeout: *const TimeSpec,
+    mask: *const c_void,
+    size: usize,
+) -> c_int {
     check(count as usize * size_of::<PollFd>(), size);
     // SAFETY: the program's own arguments.
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn select(count: c_int, read: *mut u64, write: *mut u64, except: *mut u64, timeout: *mut TimeSpec) -> c_int {
+unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut u64,
+    write: *mut u64,
+    except: *mut u64,
+    timeout: *mut TimeSpec,
+) -> c_int {
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::select(count, read, write, except, timeout) };
     let sets = Sets { count, read, write, except };
@@ -491,7 +559,12 @@ unsafe extern "C" fn select(count: c_int, read: *mut u64, write: *mut u64, excep
         if time.sec < 0 || time.nsec < 0 {
             return kernel();
         }
-        Timeout { ns: time.sec.saturating_mul(1_000_000_000).saturating_add(time.nsec.saturating_mul(1000)) }
+        Timeout {
+            ns: time
+                .sec
+                .saturating_mul(1_000_000_000)
+                .saturating_add(time.nsec.saturating_mul(1000)),
+        }
     };
     process::refresh();
     let start_ns = clock::now_ns();
@@ -548,11 +621,16 @@ fn made_set(fd: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_ctl(set_fd: c_int, op: c_int, fd: c_int, event: *mut EpollEvent) -> c_int {
+unsafe extern "C" fn epoll_ctl(
+    set_fd: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut EpollEvent,
+) -> c_int {
     match table::get(set_fd) {
-        // SAFETY: the program's own arguments.
         Entry::Set(set) => {
             process::refresh();
+            // SAFETY: the program's own arguments.
             unsafe { set.ctl(set_fd, op, fd, event) }
         }
         _ => {
@@ -568,7 +646,12 @@ unsafe extern "C" fn epoll_ctl(set_fd: c_int, op: c_int, fd: c_int, event: *mut 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_wait(fd: c_int, events: *mut EpollEvent, max: c_int, timeout: c_int) -> c_int {
+unsafe extern "C" fn epoll_wait(
+    fd: c_int,
+    events: *mut EpollEvent,
+    max: c_int,
+    timeout: c_int,
+) -> c_int {
     let Entry::Set(set) = table::get(fd) else {
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_wait(fd, events, max, timeout) };
@@ -579,7 +662,13 @@ unsafe extern "C" fn epoll_wait(fd: c_int, events: *mut EpollEvent, max: c_int, 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait(fd: c_int, events: *mut EpollEvent, max: c_int, timeout: c_int, mask: *const c_void) -> c_int {
+unsafe extern "C" fn epoll_pwait(
+    fd: c_int,
+    events: *mut EpollEvent,
+    max: c_int,
+    timeout: c_int,
+    mask: *const c_void,
+) -> c_int {
     let Entry::Set(set) = table::get(fd) else {
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_pwait(fd, events, max, timeout, mask) };
@@ -589,7 +678,13 @@ unsafe extern "C" fn epoll_pwait(fd: c_int, events: *mut EpollEvent, max: c_int,
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait2(fd: c_int, events: *mut EpollEvent, max: c_int, timeout: *const TimeSpec, mask: *const c_void) -> c_int {
+unsafe extern "C" fn epoll_pwait2(
+    fd: c_int,
+    events: *mut EpollEvent,
+    max: c_int,
+    timeout: *const TimeSpec,
+    mask: *const c_void,
+) -> c_int {
     // SAFETY: the program's own arguments.
     let limit = unsafe { Timeout::from_timespec(timeout) };
     let (Entry::Set(set), Some(limit)) = (table::get(fd), limit) else {
@@ -670,13 +765,25 @@ unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: u32) -> c_int {
+unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: u32,
+) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::setsockopt(fd, level, name, value, len) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut u32) -> c_int {
+unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut u32,
+) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::getsockopt(fd, level, name, value, len) }
 }
@@ -697,8 +804,12 @@ unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int 
     const AF_INET: u16 = 2;
     const AF_INET6: u16 = 10;
     const EINPROGRESS: i32 = 115;
-    // SAFETY: the program's own address.
-    let family = if addr.is_null() || len < 2 { 0 } else { unsafe { addr.cast::<u16>().read_unaligned() } };
+    let family = if addr.is_null() || len < 2 {
+        0
+    } else {
+        // SAFETY: the program's own address.
+        unsafe { addr.cast::<u16>().read_unaligned() }
+    };
     if let (Entry::Conn(conn), 0) = (table::get(fd), family) {
         // AF_UNSPEC dissolves the association.
         conn.unname(fd);

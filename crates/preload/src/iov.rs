@@ -50,7 +50,12 @@ impl<'a> Buffers<'a> {
     }
 
     /// Calls `f(address, bytes, done)` for the pieces of `len_bytes` from `skip_bytes` on.
-    pub fn each(&self, skip_bytes: usize, len_bytes: usize, mut f: impl FnMut(*mut u8, usize, usize)) {
+    pub fn each(
+        &self,
+        skip_bytes: usize,
+        len_bytes: usize,
+        mut f: impl FnMut(*mut u8, usize, usize),
+    ) {
         let (mut skip, mut left, mut done) = (skip_bytes, len_bytes, 0);
         for piece in self.pieces {
             if left == 0 {

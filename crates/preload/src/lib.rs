@@ -38,6 +38,7 @@ mod spin;
 mod sys;
 mod table;
 mod tcp;
+mod timeout;
 mod trampoline;
 
 #[panic_handler]

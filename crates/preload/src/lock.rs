@@ -58,7 +58,7 @@ impl Lock {
                 Err(_) => {}
             }
             tries += 1;
-            if tries % 64 == 0 {
+            if tries.is_multiple_of(64) {
                 sys::sched_yield();
             }
             core::hint::spin_loop();
@@ -79,18 +79,17 @@ impl<'a> Guard<'a> {
         let me = u64::from(process::pid()) << 32 | sys::thread_pointer() >> 6 & 0xffff_ffff;
         let mut tries = 0u32;
         loop {
-            let holder =
-                match shared.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) => break,
-                    Err(holder) => holder,
-                };
+            let holder = match shared.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(holder) => holder,
+            };
             tries += 1;
-            if tries % 64 == 0 {
+            if tries.is_multiple_of(64) {
                 sys::sched_yield();
             }
-            // SAFETY: signal 0 only asks whether the process is there.
-            if tries % 4096 == 0
-                && unsafe { call!(kill, holder >> 32, 0) } == -(sys::ESRCH as isize)
+            if tries.is_multiple_of(4096)
+                && is_dead(holder)
                 && shared.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 break;
@@ -99,4 +98,9 @@ impl<'a> Guard<'a> {
         self.shared = Some(shared);
         self
     }
+}
+
+fn is_dead(holder: u64) -> bool {
+    // SAFETY: signal 0 only asks whether the process is there.
+    unsafe { call!(kill, holder >> 32, 0) == -(sys::ESRCH as isize) }
 }

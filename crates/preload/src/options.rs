@@ -225,10 +225,10 @@ pub fn forget(fd: c_int) {
         }
         Entry::Candidate(candidate) => {
             process::drop_slot(candidate.slot());
-            if candidate.is_pending() {
-                if let Some(watch) = table::watch(fd) {
-                    broker::release(watch.offer_id.load(Ordering::Relaxed));
-                }
+            if candidate.is_pending()
+                && let Some(watch) = table::watch(fd)
+            {
+                broker::release(watch.offer_id.load(Ordering::Relaxed));
             }
             table::clear(fd);
         }

@@ -7,16 +7,17 @@ use yasmin_ring::{Park, Phase, Room, View};
 use yasmin_wire::State;
 
 use crate::conn::Conn;
-use crate::set::{self, Timeout};
+use crate::set;
+use crate::spin::Tight;
 use crate::sys::{self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM, PollFd, call};
 use crate::table::{self, Entry};
+use crate::timeout::Timeout;
 use crate::{clock, real, spin, tcp};
 
 /// How often a poll that is served by rings asks the kernel all the same, in microseconds.
 const LOOK_US: u64 = 20;
 
-/// Ticks at which a poll that must not wait last found nothing.
-static EMPTY_AT: AtomicU64 = AtomicU64::new(0);
+static TIGHT: Tight = Tight::new();
 /// Ticks at which the kernel was last asked.
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 
@@ -105,8 +106,8 @@ impl Poll<'_> {
     fn wait_on_conns(&mut self) -> c_int {
         let start_ns = if self.timeout.ns > 0 { clock::now_ns() } else { 0 };
         let mut spin_until = 0;
-        if self.timeout.is_now() && spin::is_tight(&EMPTY_AT) {
-            self.watch(clock::us(spin::TIGHT_US));
+        if self.timeout.is_now() {
+            TIGHT.try_watching(|budget| self.watch(budget));
         }
         loop {
             let is_busy = self.rings_alone_do();
@@ -127,7 +128,7 @@ impl Poll<'_> {
                 return found;
             }
             if self.timeout.is_now() {
-                EMPTY_AT.store(clock::ticks(), Ordering::Relaxed);
+                TIGHT.found_nothing();
             }
             if self.timeout.is_now() {
                 if asks {
@@ -155,7 +156,8 @@ impl Poll<'_> {
     /// Whether a ring has something to read, and the others were asked about just now: poll
     /// tells of the rest at the next call.
     fn rings_alone_do(&self) -> bool {
-        let is_fresh = clock::ticks().wrapping_sub(LOOKED_AT.load(Ordering::Relaxed)) < clock::us(LOOK_US);
+        let is_fresh =
+            clock::ticks().wrapping_sub(LOOKED_AT.load(Ordering::Relaxed)) < clock::us(LOOK_US);
         is_fresh
             && self.conns().any(|(at, conn)| {
                 let one = &self.fds[at];
@@ -195,7 +197,10 @@ impl Poll<'_> {
                 }
                 let asks_out = one.events & (POLLOUT | POLLWRNORM);
                 let is_over = one.revents & (POLLERR | POLLHUP) != 0;
-                if asks_out != 0 && one.revents & asks_out == 0 && !is_over && is_writable(conn, one.fd)
+                if asks_out != 0
+                    && one.revents & asks_out == 0
+                    && !is_over
+                    && is_writable(conn, one.fd)
                 {
                     one.revents |= asks_out;
                 }
@@ -216,12 +221,11 @@ impl Poll<'_> {
 
     fn any_awake(&self) -> bool {
         self.conns().any(|(at, conn)| {
-            conn.pin(self.fds[at].fd)
-                .is_some_and(|_pin| conn.receiver().phase() != Phase::Parked)
+            conn.pin(self.fds[at].fd).is_some_and(|_pin| conn.receiver().phase() != Phase::Parked)
         })
     }
 
-    fn watch(&self, budget: u64) {
+    fn watch(&self, budget: u64) -> bool {
         let first = self.conns().next();
         let peer_cpu = || {
             first.map_or(spin::NO_CPU, |(at, conn)| {
@@ -244,7 +248,7 @@ impl Poll<'_> {
                         || receiver.phase() == Phase::Offered && receiver.is_hinted())
             })
         };
-        spin::watch_many(budget, peer_cpu, stirs, 16);
+        spin::watch_many(budget, peer_cpu, stirs, 16)
     }
 
     /// Parks what is open and sleeps in the kernel. `None`: one has something, look again.

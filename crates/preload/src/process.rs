@@ -7,7 +7,7 @@ use yasmin_channel::side::Rx;
 
 use crate::conn;
 use crate::set;
-use crate::sys::{self, FD_CLOEXEC, F_GETFD, call};
+use crate::sys::{self, F_GETFD, FD_CLOEXEC, call};
 use crate::table::{self, Entry};
 use crate::{broker, real};
 

@@ -46,10 +46,10 @@ pub fn after_call(fd: c_int, candidate: Candidate) {
 
 /// For tests: offers at connect or accept.
 pub fn at_once(fd: c_int) {
-    if config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 {
-        if let Entry::Candidate(candidate) = table::get(fd) {
-            offer(fd, candidate);
-        }
+    if config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0
+        && let Entry::Candidate(candidate) = table::get(fd)
+    {
+        offer(fd, candidate);
     }
 }
 
@@ -132,7 +132,8 @@ fn must_stay_tcp(fd: c_int) -> bool {
     let mut ulp = [0u8; 16];
     let mut len = 16u32;
     // SAFETY: the kernel writes at most `len` bytes.
-    let ret = unsafe { call!(getsockopt, fd, SOL_TCP, sys::TCP_ULP, ulp.as_mut_ptr(), &raw mut len) };
+    let ret =
+        unsafe { call!(getsockopt, fd, SOL_TCP, sys::TCP_ULP, ulp.as_mut_ptr(), &raw mut len) };
     lowat > 1 || (ret >= 0 && len > 0 && ulp[0] != 0)
 }
 

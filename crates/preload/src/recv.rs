@@ -8,7 +8,9 @@ use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
-use crate::sys::{self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
+use crate::sys::{
+    self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
+};
 use crate::sys::{MsgHdr, Ret, call};
 use crate::{broker, config, process, real, set, spin, tcp};
 
@@ -312,10 +314,11 @@ impl Call<'_> {
             // What stirred may be TCP: then park and read it without sleeping first.
             self.watched = false;
             conn.rx_spin.won();
-            if receiver.phase() == Phase::Offered && !receiver.stirs() {
-                if let Ok(_rx) = conn.lock_rx(self.fd) {
-                    receiver.park();
-                }
+            if receiver.phase() == Phase::Offered
+                && !receiver.stirs()
+                && let Ok(_rx) = conn.lock_rx(self.fd)
+            {
+                receiver.park();
             }
         } else {
             conn.rx_spin.lost();

@@ -3,9 +3,9 @@
 use core::ffi::{c_int, c_void};
 
 use crate::poll::Poll;
-use crate::set::Timeout;
 use crate::sys::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, PollFd};
 use crate::table::{self, Entry};
+use crate::timeout::Timeout;
 
 /// The kernel's own groups of events behind the three sets (fs/select.c).
 const READ_EVENTS: i16 = POLLIN | POLLHUP | POLLERR;
@@ -48,7 +48,8 @@ impl Sets {
 
     fn named(&self) -> impl Iterator<Item = usize> {
         let sets = [self.read.cast_const(), self.write.cast_const(), self.except.cast_const()];
-        (0..self.count.max(0) as usize).filter(move |&fd| sets.iter().any(|set| Self::has(*set, fd)))
+        (0..self.count.max(0) as usize)
+            .filter(move |&fd| sets.iter().any(|set| Self::has(*set, fd)))
     }
 
     /// The whole call; `None`: too many descriptors, after what is open was parked.
@@ -66,8 +67,7 @@ impl Sets {
                 return None;
             }
             let mut events = 0;
-            for (set, bits) in
-                [(self.read, POLLIN), (self.write, POLLOUT), (self.except, POLLPRI)]
+            for (set, bits) in [(self.read, POLLIN), (self.write, POLLOUT), (self.except, POLLPRI)]
             {
                 if Self::has(set, fd) {
                     events |= bits;

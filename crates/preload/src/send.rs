@@ -29,7 +29,11 @@ enum Next {
 pub enum Source<'a> {
     Buffers(Buffers<'a>),
     /// `offset`: where to read from; the caller moves it.
-    File { fd: c_int, offset: i64, len_bytes: usize },
+    File {
+        fd: c_int,
+        offset: i64,
+        len_bytes: usize,
+    },
 }
 
 impl Source<'_> {

@@ -48,17 +48,46 @@ impl Backoff {
 /// Offset of the thread's struct rseq from its thread pointer; 0: none registered.
 static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
 
-/// How long a wait that must not last watches the rings before it asks the kernel, when it is
-/// called again and again: the kernel's answer takes as long.
-pub const TIGHT_US: u64 = 1;
+/// For waits that must not last (a timeout of 0), called again and again: such a program polls,
+/// and the rings answer it sooner than the kernel does. All zero is a fresh one.
+#[repr(C)]
+pub struct Tight {
+    /// Ticks at which the last one found nothing.
+    empty_at: AtomicU64,
+    backoff: Backoff,
+}
 
-/// Two empty waits so close together are a program that polls, in microseconds.
-const TIGHT_GAP_US: u64 = 2;
+impl Tight {
+    /// How long such a wait watches the rings before it asks the kernel: longer than the two
+    /// ends of an MPI ping-pong take, in microseconds.
+    const WATCH_US: u64 = 4;
+    /// Two empty waits so close together are a program that polls.
+    const GAP_US: u64 = 2;
 
-/// Whether the last empty wait was just now.
-pub fn is_tight(empty_at: &AtomicU64) -> bool {
-    let gap = clock::ticks().wrapping_sub(empty_at.load(Ordering::Relaxed));
-    gap < clock::us(TIGHT_GAP_US) && !is_off()
+    pub const fn new() -> Self {
+        let backoff = Backoff { fails: AtomicU32::new(0), skip: AtomicU32::new(0) };
+        Self { empty_at: AtomicU64::new(0), backoff }
+    }
+
+    pub fn found_nothing(&self) {
+        self.empty_at.store(clock::ticks(), Ordering::Relaxed);
+    }
+
+    /// Calls `watch` with a budget in ticks if the last empty wait was just now and watching
+    /// was worth it lately; `watch` says whether something stirred.
+    pub fn try_watching(&self, watch: impl FnOnce(u64) -> bool) {
+        let gap = clock::ticks().wrapping_sub(self.empty_at.load(Ordering::Relaxed));
+        if is_off() || gap > clock::us(Self::GAP_US) || !self.backoff.allows() {
+            return;
+        }
+        if watch(clock::us(Self::WATCH_US)) {
+            // The next one comes before the program has answered: nothing to watch for yet.
+            self.empty_at.store(0, Ordering::Relaxed);
+            self.backoff.won();
+        } else {
+            self.backoff.lost();
+        }
+    }
 }
 
 /// CPU that is not known.

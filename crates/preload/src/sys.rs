@@ -232,6 +232,8 @@ pub fn poll_now(fd: c_int, events: i16) -> i16 {
 pub fn thread_pointer() -> u64 {
     let me: u64;
     // SAFETY: the first word of the thread block points to itself on x86-64 (psABI TLS).
-    unsafe { core::arch::asm!("mov {}, fs:0", out(reg) me, options(nostack, readonly, preserves_flags)) };
+    unsafe {
+        core::arch::asm!("mov {}, fs:0", out(reg) me, options(nostack, readonly, preserves_flags))
+    };
     me
 }

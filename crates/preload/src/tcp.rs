@@ -19,8 +19,7 @@ fn info(fd: c_int) -> Option<[u8; INFO_BYTES]> {
     let mut info = [0u8; INFO_BYTES];
     let mut len = INFO_BYTES as u32;
     // SAFETY: the kernel fills at most `len` bytes of `info`.
-    let ret =
-        unsafe { call!(getsockopt, fd, SOL_TCP, TCP_INFO, info.as_mut_ptr(), &raw mut len) };
+    let ret = unsafe { call!(getsockopt, fd, SOL_TCP, TCP_INFO, info.as_mut_ptr(), &raw mut len) };
     (ret >= 0 && len as usize == INFO_BYTES).then_some(info)
 }
 

@@ -1,0 +1,58 @@
+//! How long a wait may take, in the forms that programs say it.
+
+use core::ffi::c_int;
+
+use crate::clock;
+use crate::sys::TimeSpec;
+
+/// How long a wait may take.
+#[derive(Clone, Copy)]
+pub struct Timeout {
+    /// Negative: for ever.
+    pub ns: i64,
+}
+
+impl Timeout {
+    pub fn from_ms(ms: c_int) -> Self {
+        Self { ns: if ms < 0 { -1 } else { i64::from(ms) * 1_000_000 } }
+    }
+
+    /// # Safety
+    /// `at` is null (for ever) or readable.
+    pub unsafe fn from_timespec(at: *const TimeSpec) -> Option<Self> {
+        if at.is_null() {
+            return Some(Self { ns: -1 });
+        }
+        // SAFETY: the caller's promise.
+        let time = unsafe { *at };
+        if time.sec < 0 || !(0..1_000_000_000).contains(&time.nsec) {
+            return None;
+        }
+        Some(Self { ns: time.sec.saturating_mul(1_000_000_000).saturating_add(time.nsec) })
+    }
+
+    pub fn is_now(self) -> bool {
+        self.ns == 0
+    }
+
+    /// What is left of it after the time since `start_ns`.
+    pub fn less(self, start_ns: u64) -> Self {
+        if self.ns <= 0 {
+            return self;
+        }
+        let gone = clock::now_ns().saturating_sub(start_ns).min(i64::MAX as u64) as i64;
+        Self { ns: (self.ns - gone).max(0) }
+    }
+
+    /// Rounded up, as a wait must not end early.
+    pub fn ms(self) -> c_int {
+        if self.ns < 0 {
+            return -1;
+        }
+        ((self.ns + 999_999) / 1_000_000).min(i64::from(c_int::MAX)) as c_int
+    }
+
+    pub fn timespec(self) -> TimeSpec {
+        TimeSpec { sec: self.ns / 1_000_000_000, nsec: self.ns % 1_000_000_000 }
+    }
+}
