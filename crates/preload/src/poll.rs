@@ -153,12 +153,12 @@ impl Poll<'_> {
         }
     }
 
-    /// Whether a ring has something to read, and the others were asked about just now: poll
-    /// tells of the rest at the next call.
+    /// Whether a ring has something to read, and the kernel was asked about the others just now:
+    /// poll tells of them at the next call. Only where rings know all that is asked of them.
     fn rings_alone_do(&self) -> bool {
-        let is_fresh =
-            clock::ticks().wrapping_sub(LOOKED_AT.load(Ordering::Relaxed)) < clock::us(LOOK_US);
-        is_fresh
+        let gone = clock::ticks().wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
+        gone < clock::us(LOOK_US)
+            && self.conns().all(|(at, conn)| ring_knows(conn, &self.fds[at]))
             && self.conns().any(|(at, conn)| {
                 let one = &self.fds[at];
                 one.events & (POLLIN | POLLRDNORM) != 0 && is_readable(conn, one.fd)
@@ -170,13 +170,8 @@ impl Poll<'_> {
         for one in self.fds.iter() {
             let Some(conn) = table::conn_of(one.fd) else { return true };
             let asks_in = one.events & (POLLIN | POLLRDNORM) != 0;
-            let asks_out = one.events & (POLLOUT | POLLWRNORM) != 0;
-            let plain = one.events & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM) == 0;
             let Some(_pin) = conn.pin(one.fd) else { return true };
-            if !plain || asks_in && conn.receiver().phase() != Phase::Open {
-                return true;
-            }
-            if asks_out && !is_writable(conn, one.fd) {
+            if !ring_knows(conn, one) || asks_in && conn.receiver().phase() != Phase::Open {
                 return true;
             }
             if conn.due(&conn.rx_looked_at, if first { LOOK_US } else { LOOK_US * 4 }) {
@@ -324,6 +319,13 @@ fn is_readable(conn: &'static Conn, fd: c_int) -> bool {
         // The next call reports the reset.
         Err(_) => true,
     }
+}
+
+/// Whether the rings know everything but the peer's end that is asked of this connection.
+fn ring_knows(conn: &'static Conn, one: &PollFd) -> bool {
+    let is_plain = one.events & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM) == 0;
+    let asks_out = one.events & (POLLOUT | POLLWRNORM) != 0;
+    is_plain && (!asks_out || is_writable(conn, one.fd))
 }
 
 fn is_writable(conn: &'static Conn, fd: c_int) -> bool {
