@@ -150,8 +150,14 @@ fn connect_to_path(fd: c_int) -> bool {
     unsafe { call!(connect, fd, address.as_ptr(), len + 1) == 0 }
 }
 
-/// Only root's broker, or this user's own, is told anything.
+/// Only root's broker, this user's own, or the one in the system's directory, which only root
+/// can have put there, is told anything.
 fn is_trusted(fd: c_int) -> bool {
+    let system = || SYSTEM_DIR.bytes().chain(*b"/").chain(SOCKET_NAME.bytes());
+    let is_default = config::socket_path().next().is_none();
+    if is_default || config::socket_path().eq(system()) {
+        return true;
+    }
     let mut cred = [0u32; 3];
     let mut len = 12u32;
     // SAFETY: struct ucred is three 32-bit words.

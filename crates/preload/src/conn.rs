@@ -114,7 +114,17 @@ impl Conn {
             unsafe { sys::unmap(base, channel::bytes(handout.max_class)) };
             return None;
         };
-        let conn = POOL.take()?;
+        // SAFETY: a whole page, mapped just now.
+        let version = unsafe { &*side.cast::<Side>() }.version.load(Ordering::Relaxed);
+        let conn = POOL.take().filter(|_| version == channel::side::SIDE_VERSION);
+        let Some(conn) = conn else {
+            // SAFETY: mapped just now, and nobody knows of them.
+            unsafe {
+                sys::unmap(base, channel::bytes(handout.max_class));
+                sys::unmap(side, channel::side::SIDE_BYTES);
+            }
+            return None;
+        };
         conn.base.store(base, Ordering::Relaxed);
         conn.side.store(side.cast(), Ordering::Relaxed);
         conn.max_class.store(u32::from(handout.max_class), Ordering::Relaxed);

@@ -131,7 +131,11 @@ impl Call<'_> {
                         }
                         return Ok(Next::AwaitTcp);
                     }
-                    if ret <= 0 || self.peeks() || self.done == self.to.len_bytes {
+                    if ret == 0 {
+                        // The peer promised more than it sent: what follows is not in order.
+                        return Ok(Next::Return(self.broken()));
+                    }
+                    if ret < 0 || self.peeks() || self.done == self.to.len_bytes {
                         return Ok(self.finish_with(&receiver, ret));
                     }
                 }

@@ -69,9 +69,11 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
             Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
             Err(Unlocked::Gone) => return None,
             Err(Unlocked::Reentered) => {
-                // The interrupted send finds the word parked and follows by TCP.
-                let _ = conn.sender().park();
-                return Some(call.kernel(flags));
+                let sender = conn.sender();
+                sender.park_interrupted();
+                let ret = call.kernel(flags);
+                sender.hint();
+                return Some(ret);
             }
             Ok(Next::Return(ret)) => return Some(ret),
             Ok(Next::Watch) => call.watch(),

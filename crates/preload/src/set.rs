@@ -178,7 +178,7 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
     }
     // The sleeper's order is set, then receive lock: here it may only be tried.
     let Some(_guard) = set.lock.try_acquire() else { return false };
-    set.sleepers.load(Ordering::SeqCst) == 0 && set.push_hot(conn)
+    !set.is_foreign() && set.sleepers.load(Ordering::SeqCst) == 0 && set.push_hot(conn)
 }
 
 /// The connection closes, or goes to another set: out of the hot list that holds it.

@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{options, process, real, sys};
+use crate::{config, options, process, real, sys};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -83,7 +83,10 @@ static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 pub extern "C" fn syscall() {
     core::arch::naked_asm!(
         "cmp rdi, 425",
+        "jne 3f",
+        "cmp dword ptr [rip + {allowed}], 0",
         "je {refuse}",
+        "3:",
         "cmp qword ptr [rip + {slot}], 0",
         "jne 2f",
         "push rdi",
@@ -104,6 +107,7 @@ pub extern "C" fn syscall() {
         "2:",
         "jmp qword ptr [rip + {slot}]",
         resolve = sym resolve,
+        allowed = sym config::ALLOW_IO_URING,
         refuse = sym refuse,
         slot = sym SYSCALL,
     )

@@ -252,6 +252,14 @@ impl<M: Memory> Sender<'_, M> {
         Ok(())
     }
 
+    /// Parks for good from inside a signal handler that interrupted this very half, which may
+    /// have changed the word and not yet its own books: no check, and no book is touched but
+    /// `never`. The interrupted operation finds the word parked, and follows by TCP.
+    pub fn park_interrupted(&self) {
+        set(&self.state.never);
+        self.block.word.fetch_and(!WORD_STATE_MASK, Ordering::AcqRel);
+    }
+
     /// Says that bytes were sent by TCP: to be called after they were.
     pub fn hint(&self) {
         let hint = self.block.tcp_hint.load(Ordering::Relaxed);

@@ -350,7 +350,9 @@ impl Set {
             return wait.kernel(0, timeout);
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let ready_to_sleep = self.hot_len.load(Ordering::SeqCst) == 0 || self.park_all();
+        // Under the lock, also when nothing is hot: who is about to offer either put its
+        // connection into the list before, or sees this sleeper.
+        let ready_to_sleep = self.park_all();
         let timeout = if ready_to_sleep { timeout } else { Timeout { ns: 0 } };
         let ret = wait.kernel(0, timeout);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);

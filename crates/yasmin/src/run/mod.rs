@@ -99,7 +99,9 @@ impl Acceleration {
         if let Some(spin_us) = options.spin_us {
             command.env(OsStr::new("YASMIN_SPIN_US"), spin_us.to_string());
         }
-        if !options.allow_io_uring {
+        if options.allow_io_uring {
+            command.env(OsStr::new("YASMIN_ALLOW_IO_URING"), "1");
+        } else {
             let installed = filter::refuse_io_uring();
             if let (Err(error), true) = (installed, options.verbose) {
                 eprintln!("yasmin: io_uring stays allowed: {error}");
