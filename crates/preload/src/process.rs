@@ -77,9 +77,19 @@ pub fn refresh() {
     }
 }
 
+/// The program called vfork or clone: its memory may be in a child's hands from now on.
+static LENDS: AtomicBool = AtomicBool::new(false);
+
+/// Before vfork and clone.
+pub extern "C" fn before_lending() {
+    refresh();
+    LENDS.store(true, Ordering::SeqCst);
+}
+
 /// A vfork child borrows its parent's memory: what it does to descriptors is its own affair.
+/// Programs that never lend theirs pay no system call for the question.
 pub fn is_borrowed() -> bool {
-    sys::getpid() != pid()
+    LENDS.load(Ordering::Relaxed) && sys::getpid() != pid()
 }
 
 pub fn is_forking() -> bool {

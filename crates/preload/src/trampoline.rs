@@ -65,6 +65,8 @@ trampolines! {
     posix_spawnp, POSIX_SPAWNP, process::before_spawn;
     system, SYSTEM, process::before_spawn;
     popen, POPEN, process::before_spawn;
+    vfork, VFORK, process::before_lending;
+    clone, CLONE, process::before_lending;
     dprintf, DPRINTF, stdio_takes;
     vdprintf, VDPRINTF, stdio_takes;
     fdopen, FDOPEN, stdio_takes;
