@@ -32,6 +32,8 @@ pub struct Conn {
     pub hot: AtomicU32,
     /// Looks at the set since something came.
     pub idle: AtomicU32,
+    /// Not 0: the kernel had something to tell when poll last asked it.
+    pub kernel_ready: AtomicU32,
     /// Not 0: TCP was empty when it was last read.
     pub tcp_dry: AtomicU32,
     /// Ring tail that an edge-triggered set was last told of.
@@ -137,6 +139,7 @@ impl Conn {
             &conn.shared,
             &conn.hot,
             &conn.idle,
+            &conn.kernel_ready,
             &conn.tx_full,
             &conn.cork,
             &conn.kernel_corked,

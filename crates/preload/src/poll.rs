@@ -9,7 +9,10 @@ use yasmin_wire::State;
 use crate::conn::Conn;
 use crate::set;
 use crate::spin::Tight;
-use crate::sys::{self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM, PollFd, call};
+use crate::sys::{
+    self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, PollFd,
+    call,
+};
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
 use crate::{clock, real, spin, tcp};
@@ -60,7 +63,17 @@ impl Poll<'_> {
         // SAFETY: the program's own arguments; a signal set of the kernel's is 8 bytes.
         let ret = unsafe { call!(ppoll, at, count, &raw const now, self.mask, 8) as c_int };
         set::note_kernel_told(ret);
+        self.note_ready();
         ret
+    }
+
+    /// What the kernel has told of a connection it tells again until it is dealt with.
+    fn note_ready(&self) {
+        let told = POLLIN | POLLPRI | POLLERR | POLLHUP | POLLRDHUP;
+        for (at, conn) in self.conns() {
+            let is_ready = self.fds[at].revents & told != 0;
+            conn.kernel_ready.store(u32::from(is_ready), Ordering::Relaxed);
+        }
     }
 
     /// The whole call. Returns as libc does.
@@ -93,6 +106,7 @@ impl Poll<'_> {
         }
         let ret = self.kernel(timeout);
         set::note_kernel_told(ret);
+        self.note_ready();
         let saved = sys::errno();
         for one in self.fds.iter() {
             if matches!(table::get(one.fd), Entry::Candidate(_)) {
@@ -325,7 +339,8 @@ fn is_readable(conn: &'static Conn, fd: c_int) -> bool {
 fn ring_knows(conn: &'static Conn, one: &PollFd) -> bool {
     let is_plain = one.events & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM) == 0;
     let asks_out = one.events & (POLLOUT | POLLWRNORM) != 0;
-    is_plain && (!asks_out || is_writable(conn, one.fd))
+    let is_quiet = conn.kernel_ready.load(Ordering::Relaxed) == 0;
+    is_plain && is_quiet && (!asks_out || is_writable(conn, one.fd))
 }
 
 fn is_writable(conn: &'static Conn, fd: c_int) -> bool {

@@ -131,11 +131,9 @@ impl Call<'_> {
                         }
                         return Ok(Next::AwaitTcp);
                     }
-                    if ret == 0 {
-                        // The peer promised more than it sent: what follows is not in order.
-                        return Ok(Next::Return(self.broken()));
-                    }
-                    if ret < 0 || self.peeks() || self.done == self.to.len_bytes {
+                    // An end before what was promised: a reset took it, and what follows it is
+                    // not in order. The stream ends here.
+                    if ret <= 0 || self.peeks() || self.done == self.to.len_bytes {
                         return Ok(self.finish_with(&receiver, ret));
                     }
                 }
