@@ -340,7 +340,8 @@ fn python_asyncio() {
     if lab.proves() {
         let bytes = lab.bytes_in_all();
         eprintln!("{bytes:?}");
-        assert!(bytes.ring > 10 << 20, "asyncio: {bytes:?}");
+        // Python is slow enough to sleep between most messages, and those go by TCP.
+        assert!(bytes.ring > 1 << 20, "asyncio: {bytes:?}");
     }
     server.terminate();
 }
