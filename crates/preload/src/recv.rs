@@ -17,6 +17,9 @@ use crate::{broker, config, process, real, set, spin, tcp};
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
 
+/// Without a budget to watch, so many reads in a row must not have slept before an offer.
+const AWAKE_READS: u32 = 4;
+
 /// What the loop does next, when the receive lock is let go.
 enum Next {
     Return(Ret),
@@ -271,6 +274,7 @@ impl Call<'_> {
         if receiver.phase() == Phase::Parked && !self.peeks() {
             // A short read found TCP empty; after a full one it may hold more.
             self.dry(self.done < self.to.len_bytes);
+            self.conn.awake_reads.fetch_add(1, Ordering::Relaxed);
             self.offer(receiver);
         }
         Next::Return(self.done as Ret)
@@ -339,6 +343,7 @@ impl Call<'_> {
         };
         let side = self.conn.side();
         side.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.conn.awake_reads.store(0, Ordering::Relaxed);
         self.watched = false;
         let receiver = self.conn.receiver();
         if ret > 0 {
@@ -379,6 +384,10 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     // A peer that never hinted has not attached its end yet: it would send by TCP unseen.
     let is_attached = receiver.block.tcp_hint() != 0;
     if !is_attached || !receiver.may_offer() || !conn.offers.allows() || config::chaos() {
+        return;
+    }
+    // Who may not watch sleeps before an offer is taken up, unless it is busy all the time.
+    if spin::is_forbidden() && conn.awake_reads.load(Ordering::Relaxed) < AWAKE_READS {
         return;
     }
     let rx = &conn.side().rx;

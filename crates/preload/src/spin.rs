@@ -122,9 +122,14 @@ pub fn budget_ticks() -> u64 {
     clock::us(u64::from(SPIN_US.load(Ordering::Relaxed)))
 }
 
+/// Whether the user's budget is 0.
+pub fn is_forbidden() -> bool {
+    SPIN_US.load(Ordering::Relaxed) == 0
+}
+
 /// Whether nobody watches at the moment: the user's budget is 0, or the CPUs are crowded.
 pub fn is_off() -> bool {
-    SPIN_US.load(Ordering::Relaxed) == 0 || is_crowded()
+    is_forbidden() || is_crowded()
 }
 
 /// A gap this long between two looks means that another thread had the CPU.

@@ -1,0 +1,403 @@
+//! read, write, recv, send and their kin.
+
+use core::ffi::{c_int, c_void};
+
+use super::{check, counted, counted_if_candidate, piece, receive, transmit};
+use crate::conn::Conn;
+use crate::iov::{self, Buffers};
+use crate::send::Source;
+use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
+use crate::table::{self, Entry};
+use crate::timeout::Timeout;
+use crate::{clock, options, process, real, recv, send};
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
+    let one = piece(buf, len);
+    // SAFETY: the program's own arguments.
+    receive(fd, Some(Buffers::one(&one)), 0, || unsafe { real::read(fd, buf, len) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut u8, len: usize, size: usize) -> isize {
+    check(len, size);
+    // SAFETY: the program's own arguments.
+    unsafe { read(fd, buf, len) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(fd: c_int, buf: *const u8, len: usize) -> isize {
+    let one = piece(buf, len);
+    // SAFETY: the program's own arguments.
+    transmit(fd, Some(Buffers::one(&one)), 0, || unsafe { real::write(fd, buf, len) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recv(fd: c_int, buf: *mut u8, len: usize, flags: c_int) -> isize {
+    let one = piece(buf, len);
+    // SAFETY: the program's own arguments.
+    receive(fd, Some(Buffers::one(&one)), flags, || unsafe { real::recv(fd, buf, len, flags) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buf: *mut u8,
+    len: usize,
+    size: usize,
+    flags: c_int,
+) -> isize {
+    check(len, size);
+    // SAFETY: the program's own arguments.
+    unsafe { recv(fd, buf, len, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn send(fd: c_int, buf: *const u8, len: usize, flags: c_int) -> isize {
+    let one = piece(buf, len);
+    // SAFETY: the program's own arguments.
+    transmit(fd, Some(Buffers::one(&one)), flags, || unsafe { real::send(fd, buf, len, flags) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buf: *mut u8,
+    len: usize,
+    flags: c_int,
+    addr: *mut c_void,
+    addrlen: *mut u32,
+) -> isize {
+    let one = piece(buf, len);
+    let mut asked_kernel = false;
+    let ret = receive(fd, Some(Buffers::one(&one)), flags, || {
+        asked_kernel = true;
+        // SAFETY: the program's own arguments.
+        unsafe { real::recvfrom(fd, buf, len, flags, addr, addrlen) }
+    });
+    if ret >= 0 && !asked_kernel && !addr.is_null() && !addrlen.is_null() {
+        // TCP gives no address here.
+        // SAFETY: the program's own variable.
+        unsafe { *addrlen = 0 };
+    }
+    ret
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buf: *mut u8,
+    len: usize,
+    size: usize,
+    flags: c_int,
+    addr: *mut c_void,
+    addrlen: *mut u32,
+) -> isize {
+    check(len, size);
+    // SAFETY: the program's own arguments.
+    unsafe { recvfrom(fd, buf, len, flags, addr, addrlen) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendto(
+    fd: c_int,
+    buf: *const u8,
+    len: usize,
+    flags: c_int,
+    addr: *const c_void,
+    addrlen: u32,
+) -> isize {
+    let one = piece(buf, len);
+    // An address on a connected TCP socket is ignored by the kernel too.
+    transmit(fd, Some(Buffers::one(&one)), flags, || {
+        // SAFETY: the program's own arguments.
+        unsafe { real::sendto(fd, buf, len, flags, addr, addrlen) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readv(fd: c_int, pieces: *const IoVec, count: c_int) -> isize {
+    // SAFETY: the program's own arguments.
+    let to = unsafe { iov::count(count).and_then(|count| Buffers::many(pieces, count)) };
+    // SAFETY: as above.
+    receive(fd, to, 0, || unsafe { real::readv(fd, pieces, count) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn writev(fd: c_int, pieces: *const IoVec, count: c_int) -> isize {
+    if table::raw(fd) == 0 {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::writev(fd, pieces, count) };
+    }
+    // SAFETY: the program's own arguments.
+    let from = unsafe { iov::count(count).and_then(|count| Buffers::many(pieces, count)) };
+    // SAFETY: as above.
+    transmit(fd, from, 0, || unsafe { real::writev(fd, pieces, count) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn preadv2(
+    fd: c_int,
+    pieces: *const IoVec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> isize {
+    options::leave_to_others(fd);
+    // SAFETY: the program's own arguments.
+    unsafe { real::preadv2(fd, pieces, count, offset, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    pieces: *const IoVec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> isize {
+    options::leave_to_others(fd);
+    // SAFETY: the program's own arguments.
+    unsafe { real::pwritev2(fd, pieces, count, offset, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize {
+    if table::raw(fd) == 0 || msg.is_null() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::recvmsg(fd, msg, flags) };
+    }
+    // SAFETY: the program's own message.
+    let to = unsafe { Buffers::many((*msg).iov, (*msg).iovlen) };
+    let mut asked_kernel = false;
+    let ret = receive(fd, to, flags, || {
+        asked_kernel = true;
+        // SAFETY: the program's own arguments.
+        unsafe { real::recvmsg(fd, msg, flags) }
+    });
+    if ret >= 0 && !asked_kernel {
+        // SAFETY: the program's own message; TCP gives neither name nor control data.
+        unsafe {
+            (*msg).namelen = 0;
+            (*msg).controllen = 0;
+            (*msg).flags = 0;
+        }
+    }
+    ret
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) -> isize {
+    if msg.is_null() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::sendmsg(fd, msg, flags) };
+    }
+    // SAFETY: the program's own message.
+    let (has_control, from) = unsafe {
+        let has_control = !(*msg).control.is_null() && (*msg).controllen > 0;
+        if has_control {
+            passes_descriptors(&*msg);
+        }
+        (has_control, Buffers::many((*msg).iov, (*msg).iovlen))
+    };
+    if has_control && let Entry::Conn(conn) = table::get(fd) {
+        conn.park_tx_for_good(fd);
+    }
+    // SAFETY: the program's own arguments.
+    transmit(fd, from, flags, || unsafe { real::sendmsg(fd, msg, flags) })
+}
+
+/// Descriptors that another process gets: it knows nothing of their rings.
+///
+/// # Safety
+/// The message's control data as the program passed it.
+unsafe fn passes_descriptors(msg: &MsgHdr) {
+    let (base, len) = (msg.control.cast::<u8>(), msg.controllen);
+    let mut at = 0;
+    while at + 16 <= len {
+        // SAFETY: inside the control data.
+        let (size, level, kind) = unsafe {
+            let head = base.add(at);
+            (
+                head.cast::<usize>().read_unaligned(),
+                head.add(8).cast::<c_int>().read_unaligned(),
+                head.add(12).cast::<c_int>().read_unaligned(),
+            )
+        };
+        if size < 16 || size > len - at {
+            return;
+        }
+        if level == sys::SOL_SOCKET && kind == 1 {
+            for i in 0..(size - 16) / 4 {
+                // SAFETY: inside this control message.
+                let fd = unsafe { base.add(at + 16).cast::<c_int>().add(i).read_unaligned() };
+                options::leave_to_others(fd);
+            }
+        }
+        at += (size + 7) & !7;
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    msgs: *mut MMsgHdr,
+    count: u32,
+    flags: c_int,
+    timeout: *mut TimeSpec,
+) -> c_int {
+    if !matches!(table::get(fd), Entry::Conn(_)) {
+        // SAFETY: the program's own arguments.
+        return counted_if_candidate(fd, || unsafe {
+            real::recvmmsg(fd, msgs, count, flags, timeout) as isize
+        }) as c_int;
+    }
+    // SAFETY: the program's own arguments.
+    let limit = if timeout.is_null() { None } else { unsafe { Timeout::from_timespec(timeout) } };
+    let start_ns = clock::now_ns();
+    let mut flags = flags;
+    for i in 0..count.min(iov::PIECES_MAX as u32) {
+        // SAFETY: the program's array of `count`.
+        let ret = unsafe {
+            let one = &raw mut (*msgs.add(i as usize));
+            let ret = recvmsg(fd, &raw mut (*one).hdr, flags & !sys::MSG_WAITFORONE);
+            if ret >= 0 {
+                (*one).len = ret as u32;
+            }
+            ret
+        };
+        if ret < 0 {
+            return if i > 0 { i as c_int } else { -1 };
+        }
+        if flags & sys::MSG_WAITFORONE != 0 {
+            flags |= MSG_DONTWAIT;
+        }
+        if limit.is_some_and(|limit| limit.ns > 0 && limit.less(start_ns).ns == 0) {
+            return i as c_int + 1;
+        }
+    }
+    count as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: c_int) -> c_int {
+    if !matches!(table::get(fd), Entry::Conn(_)) {
+        // SAFETY: the program's own arguments.
+        return counted_if_candidate(fd, || unsafe {
+            real::sendmmsg(fd, msgs, count, flags) as isize
+        }) as c_int;
+    }
+    let count = count.min(iov::PIECES_MAX as u32);
+    for i in 0..count {
+        // SAFETY: the program's array of `count`.
+        unsafe {
+            let one = &raw mut (*msgs.add(i as usize));
+            let ret = sendmsg(fd, &raw const (*one).hdr, flags);
+            if ret < 0 {
+                return if i > 0 { i as c_int } else { -1 };
+            }
+            (*one).len = ret as u32;
+            // A message that was cut short is the last one.
+            let whole = Buffers::many((*one).hdr.iov, (*one).hdr.iovlen);
+            if whole.is_none_or(|whole| whole.len_bytes > ret as usize) {
+                return i as c_int + 1;
+            }
+        }
+    }
+    count as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+    // SAFETY: the program's own arguments.
+    let kernel = || unsafe { real::sendfile(out, from, offset, count) };
+    let conn = match table::get(out) {
+        Entry::Conn(conn) => conn,
+        Entry::Candidate(_) => return counted(out, kernel),
+        _ => return kernel(),
+    };
+    process::refresh();
+    let start = if offset.is_null() {
+        // SAFETY: no memory involved.
+        unsafe { call!(lseek, from, 0, 1) as i64 }
+    } else {
+        // SAFETY: the program's own variable.
+        unsafe { *offset }
+    };
+    // SAFETY: no memory involved.
+    if start < 0 || table::raw(from) != 0 || unsafe { call!(lseek, from, 0, 1) } < 0 {
+        // Not a file with positions.
+        conn.park_tx_for_good(out);
+        return kernel();
+    }
+    let source = Source::File { fd: from, offset: start, len_bytes: count.min(0x7fff_f000) };
+    let Some(ret) = send::send(conn, out, source, 0) else { return kernel() };
+    if ret > 0 {
+        // SAFETY: the program's own variable, or no memory involved.
+        unsafe {
+            if offset.is_null() {
+                call!(lseek, from, start + ret as i64, 0);
+            } else {
+                *offset = start + ret as i64;
+            }
+        }
+    }
+    sys::returned(ret)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+    // SAFETY: the program's own arguments.
+    unsafe { sendfile(out, from, offset, count) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn splice(
+    from: c_int,
+    off_in: *mut i64,
+    to: c_int,
+    off_out: *mut i64,
+    len: usize,
+    flags: u32,
+) -> isize {
+    if let Entry::Conn(conn) = table::get(to) {
+        conn.park_tx_for_good(to);
+    }
+    if let Entry::Conn(conn) = table::get(from) {
+        conn.park_rx_for_good(from);
+        if let Some(ret) = splice_ring(conn, from, to, len) {
+            return sys::returned(ret);
+        }
+    }
+    // SAFETY: the program's own arguments.
+    let kernel = || unsafe { real::splice(from, off_in, to, off_out, len, flags) };
+    if matches!(table::get(from), Entry::Candidate(_)) {
+        return counted(from, kernel);
+    }
+    counted_if_candidate(to, kernel)
+}
+
+/// What is unread in the ring goes into the pipe before anything that splice takes from TCP.
+fn splice_ring(conn: &'static Conn, fd: c_int, pipe: c_int, len: usize) -> Option<Ret> {
+    let mut bytes = [0u8; 4096];
+    let one = IoVec { base: bytes.as_mut_ptr(), len: len.min(bytes.len()) };
+    let unread = {
+        let _rx = conn.lock_rx(fd).ok()?;
+        conn.receiver().unread_bytes() as usize
+    };
+    if unread == 0 {
+        return None;
+    }
+    let to = Buffers::one(&one);
+    let seen = recv::recv(conn, fd, to, sys::MSG_PEEK | MSG_DONTWAIT)?.min(unread as Ret);
+    if seen <= 0 {
+        return None;
+    }
+    // SAFETY: bytes of ours.
+    let written = unsafe { call!(write, pipe, bytes.as_ptr(), seen) };
+    if written > 0 {
+        let one = IoVec { base: bytes.as_mut_ptr(), len: written as usize };
+        recv::recv(conn, fd, Buffers::one(&one), MSG_DONTWAIT);
+    }
+    Some(written)
+}
