@@ -34,8 +34,6 @@ pub struct Conn {
     pub idle: AtomicU32,
     /// Not 0: the kernel had something to tell when poll last asked it.
     pub kernel_ready: AtomicU32,
-    /// Reads in a row that did not sleep.
-    pub awake_reads: AtomicU32,
     /// Not 0: TCP was empty when it was last read.
     pub tcp_dry: AtomicU32,
     /// Ring tail that an edge-triggered set was last told of.
@@ -141,7 +139,6 @@ impl Conn {
             &conn.shared,
             &conn.hot,
             &conn.idle,
-            &conn.awake_reads,
             &conn.kernel_ready,
             &conn.tx_full,
             &conn.cork,

@@ -17,9 +17,6 @@ use crate::{broker, config, process, real, set, spin, tcp};
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
 
-/// Without a budget to watch, so many reads in a row must not have slept before an offer.
-const AWAKE_READS: u32 = 4;
-
 /// What the loop does next, when the receive lock is let go.
 enum Next {
     Return(Ret),
@@ -112,7 +109,13 @@ impl Call<'_> {
             match view {
                 View::Ring { unread_bytes } => {
                     conn.rx_spin.won();
-                    conn.offers.won();
+                    // Who may not watch mostly sleeps before an offer is taken up: what an
+                    // opening costs has to be won back more often than not.
+                    if spin::is_forbidden() {
+                        conn.offers.eased();
+                    } else {
+                        conn.offers.won();
+                    }
                     if !self.take_ring(&receiver, unread_bytes as usize) {
                         // What is peeked at in the ring and in TCP are one short read.
                         let left = self.to.len_bytes - self.done;
@@ -274,7 +277,6 @@ impl Call<'_> {
         if receiver.phase() == Phase::Parked && !self.peeks() {
             // A short read found TCP empty; after a full one it may hold more.
             self.dry(self.done < self.to.len_bytes);
-            self.conn.awake_reads.fetch_add(1, Ordering::Relaxed);
             self.offer(receiver);
         }
         Next::Return(self.done as Ret)
@@ -343,7 +345,6 @@ impl Call<'_> {
         };
         let side = self.conn.side();
         side.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
-        self.conn.awake_reads.store(0, Ordering::Relaxed);
         self.watched = false;
         let receiver = self.conn.receiver();
         if ret > 0 {
@@ -384,10 +385,6 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     // A peer that never hinted has not attached its end yet: it would send by TCP unseen.
     let is_attached = receiver.block.tcp_hint() != 0;
     if !is_attached || !receiver.may_offer() || !conn.offers.allows() || config::chaos() {
-        return;
-    }
-    // Who may not watch sleeps before an offer is taken up, unless it is busy all the time.
-    if spin::is_forbidden() && conn.awake_reads.load(Ordering::Relaxed) < AWAKE_READS {
         return;
     }
     let rx = &conn.side().rx;
