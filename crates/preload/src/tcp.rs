@@ -76,15 +76,18 @@ pub fn read_position(fd: c_int, counted: u64) -> Option<u64> {
     const CLOSING: u8 = 11;
     let mut unread = queue(fd, FIONREAD)?;
     for _ in 0..TRIES {
-        let info = info(fd)?;
-        if info[0] == CLOSE {
-            return Some(counted);
-        }
-        let fin = matches!(info[0], TIME_WAIT | CLOSE_WAIT | LAST_ACK | CLOSING);
-        let received = u64_at(&info, BYTES_RECEIVED).saturating_sub(u64::from(fin));
+        // The kernel reads the state before it locks the socket, and the counters after: a FIN
+        // in between is counted and not told. Two readings that agree had none.
+        let (first, second) = (info(fd)?, info(fd)?);
+        let received = u64_at(&first, BYTES_RECEIVED);
+        let is_steady = first[0] == second[0] && received == u64_at(&second, BYTES_RECEIVED);
         let again = queue(fd, FIONREAD)?;
-        if again == unread {
-            return received.checked_sub(unread);
+        if again == unread && is_steady {
+            if first[0] == CLOSE {
+                return Some(counted);
+            }
+            let fin = matches!(first[0], TIME_WAIT | CLOSE_WAIT | LAST_ACK | CLOSING);
+            return received.checked_sub(u64::from(fin) + unread);
         }
         unread = again;
     }
