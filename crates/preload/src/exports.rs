@@ -9,9 +9,10 @@ mod wait;
 
 use core::ffi::c_int;
 
+use crate::conn::Conn;
 use crate::iov::Buffers;
 use crate::send::Source;
-use crate::sys::{self, IoVec};
+use crate::sys::{self, IoVec, Ret};
 use crate::table::{self, Entry};
 use crate::{process, promote, recv, send};
 
@@ -28,7 +29,23 @@ fn counted(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
     ret
 }
 
-/// The three ways of a receive.
+/// The three ways of a call on a stream; `ring` says `None` where libc does it all the same.
+#[inline]
+fn routed(
+    fd: c_int,
+    ring: impl FnOnce(&'static Conn) -> Option<Ret>,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    match table::get(fd) {
+        Entry::Conn(conn) => {
+            process::refresh();
+            ring(conn).map_or_else(kernel, sys::returned)
+        }
+        Entry::Candidate(_) => counted(fd, kernel),
+        _ => kernel(),
+    }
+}
+
 #[inline]
 fn receive(
     fd: c_int,
@@ -36,20 +53,9 @@ fn receive(
     flags: c_int,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    match table::get(fd) {
-        Entry::Conn(conn) => {
-            process::refresh();
-            match to.and_then(|to| recv::recv(conn, fd, to, flags)) {
-                Some(ret) => sys::returned(ret),
-                None => kernel(),
-            }
-        }
-        Entry::Candidate(_) => counted(fd, kernel),
-        _ => kernel(),
-    }
+    routed(fd, |conn| recv::recv(conn, fd, to?, flags), kernel)
 }
 
-/// The three ways of a send.
 #[inline]
 fn transmit(
     fd: c_int,
@@ -57,17 +63,7 @@ fn transmit(
     flags: c_int,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    match table::get(fd) {
-        Entry::Conn(conn) => {
-            process::refresh();
-            match from.and_then(|from| send::send(conn, fd, Source::Buffers(from), flags)) {
-                Some(ret) => sys::returned(ret),
-                None => kernel(),
-            }
-        }
-        Entry::Candidate(_) => counted(fd, kernel),
-        _ => kernel(),
-    }
+    routed(fd, |conn| send::send(conn, fd, Source::Buffers(from?), flags), kernel)
 }
 
 fn piece(base: *const u8, len: usize) -> IoVec {

@@ -248,10 +248,6 @@ impl<M: Memory> Receiver<'_, M> {
         set(&self.state.never);
     }
 
-    pub fn is_for_good(&self) -> bool {
-        is_set(&self.state.never)
-    }
-
     pub fn phase(&self) -> Phase {
         self.state.phase()
     }
@@ -289,9 +285,5 @@ impl<M: Memory> Receiver<'_, M> {
     pub fn unread_bytes(&self) -> u32 {
         let state = self.state;
         state.tail_seen.position().since(state.head.position()) as u32
-    }
-
-    pub fn tcp_left_bytes(&self) -> u64 {
-        self.state.tcp_left.get()
     }
 }
