@@ -1,0 +1,213 @@
+//! What goes through a connection, checked on arrival.
+
+use std::io::{Error, Result};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use yasmin_tests::sys::{self, errno_name, libc};
+
+use crate::{Script, number, wrong};
+
+pub fn run(script: &Script, words: &[&str]) -> Result<String> {
+    match *words {
+        ["send", name, len] => send(script, name, len, "", "send"),
+        ["send", name, len, flags] => send(script, name, len, flags, "send"),
+        ["send", name, len, flags, form] => send(script, name, len, flags, form),
+        ["recv", name, len] => recv(script, name, len, "", "recv"),
+        ["recv", name, len, flags] => recv(script, name, len, flags, "recv"),
+        ["recv", name, len, flags, form] => recv(script, name, len, flags, form),
+        ["sendall", name, len] => send_all(script, name, number(len)?),
+        ["recvall", name, len] => receive_all(script, name, number(len)?),
+        ["drain", name] => receive_all(script, name, u64::MAX),
+        ["fill", name] => fill(script, name),
+        ["urgent", name] => {
+            let (fd, ..) = script.streams(name)?;
+            sys::send(fd, b"!", libc::MSG_OOB).map(|sent| sent.to_string())
+        }
+        ["badsend", name] => {
+            sys::bad_address(script.object(name)?.fd, true, 100).map(|sent| sent.to_string())
+        }
+        ["badrecv", name] => {
+            sys::bad_address(script.object(name)?.fd, false, 100).map(|len| len.to_string())
+        }
+        ["manyparts", name, count] => {
+            let (fd, ..) = script.streams(name)?;
+            let parts = vec![&b"x"[..]; number(count)?];
+            let sent =
+                sys::sendmsg(fd, &parts, 0).map_or_else(|e| errno_name(&e), |n| n.to_string());
+            let wrote = sys::writev(fd, &parts).map_or_else(|e| errno_name(&e), |n| n.to_string());
+            Ok(format!("{sent} {wrote}"))
+        }
+        _ => Err(wrong(&words.join(" "))),
+    }
+}
+
+fn flags_of(text: &str) -> Result<i32> {
+    let mut flags = 0;
+    for word in text.split('+').filter(|word| !word.is_empty() && *word != "-") {
+        flags |= match word {
+            "peek" => libc::MSG_PEEK,
+            "waitall" => libc::MSG_WAITALL,
+            "dontwait" => libc::MSG_DONTWAIT,
+            "trunc" => libc::MSG_TRUNC,
+            "oob" => libc::MSG_OOB,
+            "more" => libc::MSG_MORE,
+            "nosignal" => libc::MSG_NOSIGNAL,
+            other => return Err(wrong(other)),
+        };
+    }
+    Ok(flags)
+}
+
+fn send(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Result<String> {
+    let (fd, stream, _) = script.streams(name)?;
+    let flags = flags_of(flags)?;
+    let mut data = vec![0; number(len)?];
+    stream.pattern.fill(stream.at(), &mut data);
+    let half = data.len() / 2;
+    let parts = [&data[..half], &data[half..]];
+    let sent = match form {
+        "send" => sys::send(fd, &data, flags),
+        "write" => sys::write(fd, &data),
+        "writev" => sys::writev(fd, &parts),
+        "sendto" => sys::sendto(fd, &data, flags, None),
+        // TCP ignores the address of a connected socket.
+        "sendtoaddress" => {
+            let nowhere = SocketAddr::new(Ipv4Addr::new(203, 0, 113, 1).into(), 9);
+            sys::sendto(fd, &data, flags, Some(nowhere))
+        }
+        "sendmsg" => sys::sendmsg(fd, &parts, flags),
+        "sendmmsg" => sys::sendmmsg(fd, &parts, flags).map(|sent| sent.iter().sum()),
+        "sendmmsglens" => {
+            let lens = sys::sendmmsg(fd, &parts, flags)?;
+            stream.advance(lens.iter().sum());
+            return Ok(format!("{lens:?}"));
+        }
+        "sendfile" => {
+            let file = sys::anonymous_file()?;
+            sys::write(file, &data)?;
+            let sent = sys::sendfile(fd, file, 0, data.len());
+            sys::close(file)?;
+            sent
+        }
+        "splice" => {
+            let (read_end, write_end) = sys::pipe()?;
+            sys::write(write_end, &data)?;
+            let sent = sys::splice(read_end, fd, data.len(), 0);
+            sys::close(read_end)?;
+            sys::close(write_end)?;
+            sent
+        }
+        other => return Err(wrong(other)),
+    }?;
+    stream.advance(sent);
+    Ok(sent.to_string())
+}
+
+fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Result<String> {
+    let (fd, _, stream) = script.streams(name)?;
+    let flags = flags_of(flags)?;
+    let mut data = vec![0; number(len)?];
+    let half = data.len() / 2;
+    let (one, two) = data.split_at_mut(half);
+    let got = match form {
+        "recv" => sys::recv(fd, &mut data, flags),
+        "read" => sys::read(fd, &mut data),
+        "readv" => sys::readv(fd, &mut [one, two]),
+        "recvfrom" => sys::recvfrom(fd, &mut data, flags),
+        "recvmsg" => sys::recvmsg(fd, &mut [one, two], flags),
+        // Two messages; says how many there were and how long each was.
+        "recvmmsg" => {
+            let lens = sys::recvmmsg(fd, &mut [one, two], flags)?;
+            if flags & libc::MSG_PEEK == 0 && lens.iter().any(|len| *len > 0) {
+                let first = lens[0];
+                stream.pattern.check(stream.at(), &data[..first]).map_err(Error::other)?;
+                let second = lens.get(1).copied().unwrap_or(0);
+                let at = stream.at() + first as u64;
+                let there = &data[half..half + second];
+                stream.pattern.check(at, there).map_err(Error::other)?;
+                stream.advance(first + second);
+            }
+            return Ok(format!("{lens:?}"));
+        }
+        "splice" => {
+            let (read_end, write_end) = sys::pipe()?;
+            let moved = sys::splice(fd, write_end, data.len(), 0)?;
+            let got = sys::read(read_end, &mut data[..moved])?;
+            sys::close(read_end)?;
+            sys::close(write_end)?;
+            Ok(got)
+        }
+        other => return Err(wrong(other)),
+    }?;
+    if flags & libc::MSG_OOB != 0 {
+        return Ok(format!("{got} {:?}", String::from_utf8_lossy(&data[..got])));
+    }
+    let truncates = flags & libc::MSG_TRUNC != 0;
+    if !truncates && let Err(mismatch) = stream.pattern.check(stream.at(), &data[..got]) {
+        return Ok(format!("{got} WRONG: {mismatch}"));
+    }
+    if flags & libc::MSG_PEEK == 0 {
+        stream.advance(got);
+    }
+    Ok(got.to_string())
+}
+
+fn send_all(script: &Script, name: &str, len: usize) -> Result<String> {
+    let (fd, stream, _) = script.streams(name)?;
+    let mut data = vec![0; len];
+    stream.pattern.fill(stream.at(), &mut data);
+    let mut done = 0;
+    while done < len {
+        match sys::send(fd, &data[done..], libc::MSG_NOSIGNAL) {
+            Ok(sent) => {
+                stream.advance(sent);
+                done += sent;
+            }
+            Err(error) => return Ok(format!("{done} then {}", errno_name(&error))),
+        }
+    }
+    Ok(done.to_string())
+}
+
+fn receive_all(script: &Script, name: &str, len: u64) -> Result<String> {
+    let (fd, _, stream) = script.streams(name)?;
+    let mut buffer = vec![0; 128 << 10];
+    let mut done = 0;
+    while done < len {
+        let room = buffer.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
+        match sys::recv(fd, &mut buffer[..room], 0) {
+            Ok(0) => return Ok(format!("{done} then eof")),
+            Ok(got) => {
+                if let Err(mismatch) = stream.pattern.check(stream.at(), &buffer[..got]) {
+                    return Ok(format!("{done} then WRONG: {mismatch}"));
+                }
+                stream.advance(got);
+                done += got as u64;
+            }
+            Err(error) => return Ok(format!("{done} then {}", errno_name(&error))),
+        }
+    }
+    Ok(done.to_string())
+}
+
+/// Sends until EAGAIN comes and comes again after a wait for room that nobody makes.
+fn fill(script: &Script, name: &str) -> Result<String> {
+    let (fd, stream, _) = script.streams(name)?;
+    let mut data = vec![0; 64 << 10];
+    let mut total = 0;
+    loop {
+        stream.pattern.fill(stream.at(), &mut data);
+        match sys::send(fd, &data, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
+            Ok(sent) => {
+                stream.advance(sent);
+                total += sent;
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                if sys::poll_events(fd, libc::POLLOUT, 100)? == 0 {
+                    return Ok(total.to_string());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A peer that does what it is told: one command a line in, one line of result out.
+//!
+//! Every command is one call, or a few, on a named object; the result is what the call gave:
+//! a number, `ok`, an errno's name, or the events found. Bytes are checked on arrival: each
+//! direction of a connection is a `Pattern` with a position, and positions are shared with
+//! forked children, so that whoever receives next knows what must come.
+//!
+//! ```text
+//! listen L v4 | accept L C | connect C ADDR PORT [nonblock] | close C | shutdown C wr
+//! send C 1000 [more+dontwait] [FORM] | recv C 1000 [peek] [FORM] | sendall | recvall | drain
+//! poll C in+out 100 | epoll E | epadd E C in+et | epmod | epdel E C | epwait E 100
+//! set C nodelay 1 | get C nodelay | names C | state C | unread C | unsent C | atmark C
+//! async T COMMAND | asleep T | kick T | join T        threads
+//! fork P | in P COMMAND | reap P                      children
+//! ```
+
+mod bytes;
+mod children;
+mod options;
+mod threads;
+mod wait;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Error, Result, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use yasmin_tests::pattern::Pattern;
+use yasmin_tests::sys::{self, Fd, errno_name, libc};
+
+/// One direction's bytes and how far they got.
+#[derive(Clone, Copy)]
+struct Stream {
+    pattern: Pattern,
+    position: &'static AtomicU64,
+}
+
+impl Stream {
+    fn new(seed: u64, nth: usize, words: &'static [AtomicU64]) -> Self {
+        Self { pattern: Pattern::new(seed), position: &words[nth] }
+    }
+
+    fn at(self) -> u64 {
+        self.position.load(Ordering::SeqCst)
+    }
+
+    fn advance(self, len: usize) {
+        self.position.fetch_add(len as u64, Ordering::SeqCst);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Object {
+    fd: Fd,
+    /// Absent for listeners and epoll sets.
+    streams: Option<(Stream, Stream)>,
+}
+
+struct Running {
+    thread: Arc<AtomicI32>,
+    handle: JoinHandle<String>,
+}
+
+struct Child {
+    pid: i32,
+    commands: File,
+    results: BufReader<File>,
+}
+
+struct Script {
+    objects: Mutex<HashMap<String, Object>>,
+    running: Mutex<HashMap<String, Running>>,
+    children: Mutex<HashMap<String, Child>>,
+    words: &'static [AtomicU64],
+    words_used: AtomicU64,
+}
+
+fn main() {
+    let words = match sys::shared_words(8192) {
+        Ok(words) => words,
+        Err(error) => {
+            eprintln!("no shared memory: {error}");
+            std::process::exit(1);
+        }
+    };
+    let script = Arc::new(Script {
+        objects: Mutex::default(),
+        running: Mutex::default(),
+        children: Mutex::default(),
+        words,
+        words_used: AtomicU64::new(0),
+    });
+    if let Err(error) = sys::raise_descriptor_limit() {
+        eprintln!("descriptor limit: {error}");
+    }
+    serve(&script, &mut std::io::stdin().lock(), &mut std::io::stdout().lock());
+}
+
+fn serve(script: &Arc<Script>, input: &mut dyn BufRead, output: &mut dyn Write) {
+    for line in input.lines().map_while(Result::ok) {
+        let result = execute(script, &line);
+        if writeln!(output, "{result}").and_then(|()| output.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+fn execute(script: &Arc<Script>, line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match run(script, &words) {
+        Ok(text) => text,
+        Err(error) => errno_name(&error),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wrong(what: &str) -> Error {
+    Error::other(format!("script error: {what}"))
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T> {
+    text.parse().map_err(|_| wrong(text))
+}
+
+fn ok(_: ()) -> String {
+    "ok".to_owned()
+}
+
+impl Script {
+    fn object(&self, name: &str) -> Result<Object> {
+        lock(&self.objects).get(name).copied().ok_or_else(|| wrong(name))
+    }
+
+    fn streams(&self, name: &str) -> Result<(Fd, Stream, Stream)> {
+        let object = self.object(name)?;
+        // Calls on what is no connection are allowed: they give an errno.
+        let last = self.words.len() - 1;
+        let none = Stream::new(0, last, self.words);
+        let (sends, receives) = object.streams.unwrap_or((none, none));
+        Ok((object.fd, sends, receives))
+    }
+
+    fn add(&self, name: &str, object: Object) {
+        lock(&self.objects).insert(name.to_owned(), object);
+    }
+
+    /// The connector's direction has an even seed; `C1` at both ends has the same ones.
+    fn connection(&self, name: &str, fd: Fd, connects: bool) -> Object {
+        let seed = name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)) * 2;
+        let nth = self.words_used.fetch_add(2, Ordering::Relaxed) as usize;
+        let up = Stream::new(seed, nth, self.words);
+        let down = Stream::new(seed + 1, nth + 1, self.words);
+        Object { fd, streams: Some(if connects { (up, down) } else { (down, up) }) }
+    }
+}
+
+fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
+    match *words {
+        ["listen", name, family] => listen(script, name, family),
+        ["accept", listener, name] => {
+            let (fd, _) = sys::accept(script.object(listener)?.fd, 0)?;
+            script.add(name, script.connection(name, fd, false));
+            Ok("ok".to_owned())
+        }
+        ["connect", name, ip, port] => connect(script, name, ip, port, 0),
+        ["connect", name, ip, port, "nonblock"] => {
+            connect(script, name, ip, port, libc::SOCK_NONBLOCK)
+        }
+        ["send" | "recv" | "sendall" | "recvall" | "drain" | "fill", ..]
+        | ["urgent" | "badsend" | "badrecv" | "manyparts", ..] => bytes::run(script, words),
+        ["shutdown", name, how] => {
+            let how = match how {
+                "rd" => libc::SHUT_RD,
+                "wr" => libc::SHUT_WR,
+                "rdwr" => libc::SHUT_RDWR,
+                other => return Err(wrong(other)),
+            };
+            sys::shutdown(script.object(name)?.fd, how).map(ok)
+        }
+        ["close", name] => {
+            let object = lock(&script.objects).remove(name).ok_or_else(|| wrong(name))?;
+            sys::close(object.fd).map(ok)
+        }
+        // Leaves the name, to be used after.
+        ["closefd", name] => sys::close(script.object(name)?.fd).map(ok),
+        ["dup", name, copy] => {
+            let object = script.object(name)?;
+            let fd = sys::dup(object.fd)?;
+            script.add(copy, Object { fd, ..object });
+            Ok("ok".to_owned())
+        }
+        // `onto` becomes a copy of `name`; what it was is closed.
+        ["dup2", name, onto] => {
+            let (object, old) = (script.object(name)?, script.object(onto)?);
+            let fd = sys::dup2(object.fd, old.fd)?;
+            script.add(onto, Object { fd, ..object });
+            Ok("ok".to_owned())
+        }
+        ["nonblock", name, on] => sys::set_nonblocking(script.object(name)?.fd, on == "1").map(ok),
+        ["set", name, option, value] => {
+            options::set(script.object(name)?.fd, option, number(value)?)
+        }
+        ["get", name, option] => options::get(script.object(name)?.fd, option),
+        ["names", name] => {
+            let fd = script.object(name)?.fd;
+            Ok(format!("{} {}", sys::getsockname(fd)?, sys::getpeername(fd)?))
+        }
+        ["state", name] => sys::tcp_state(script.object(name)?.fd).map(|state| state.to_string()),
+        ["unread", name] => sys::unread(script.object(name)?.fd).map(|len| len.to_string()),
+        ["unsent", name] => sys::unacknowledged(script.object(name)?.fd).map(|len| len.to_string()),
+        ["atmark", name] => sys::at_mark(script.object(name)?.fd).map(|at| at.to_string()),
+        ["sigpipe", "default"] => {
+            sys::default_signal(libc::SIGPIPE);
+            Ok("ok".to_owned())
+        }
+        ["handler", how] => sys::handle_signal(libc::SIGUSR1, how == "restart").map(ok),
+        ["exit", status] => std::process::exit(number(status)?),
+        ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait", ..] => wait::run(script, words),
+        ["async" | "asleep" | "kick" | "join", ..] => threads::run(script, words),
+        ["fork" | "in" | "reap", ..] => children::run(script, words),
+        _ => Err(wrong(&words.join(" "))),
+    }
+}
+
+fn listen(script: &Script, name: &str, family: &str) -> Result<String> {
+    let any: IpAddr = match family {
+        "v4" => Ipv4Addr::UNSPECIFIED.into(),
+        "v6" => Ipv6Addr::UNSPECIFIED.into(),
+        other => return Err(wrong(other)),
+    };
+    let family = if any.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let fd = sys::socket(family, libc::SOCK_CLOEXEC)?;
+    sys::bind(fd, SocketAddr::new(any, 0))?;
+    sys::listen(fd, 1024)?;
+    script.add(name, Object { fd, streams: None });
+    Ok(sys::getsockname(fd)?.port().to_string())
+}
+
+fn connect(script: &Script, name: &str, ip: &str, port: &str, flags: i32) -> Result<String> {
+    let ip: IpAddr = number(ip)?;
+    // A second connect of the same name is one on the same socket.
+    let old = lock(&script.objects).get(name).copied();
+    let fd = match old {
+        Some(object) => object.fd,
+        None => {
+            let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+            let fd = sys::socket(family, libc::SOCK_CLOEXEC | flags)?;
+            script.add(name, script.connection(name, fd, true));
+            fd
+        }
+    };
+    sys::connect(fd, SocketAddr::new(ip, number(port)?)).map(ok)
+}

@@ -1,0 +1,61 @@
+//! Commands in threads of their own.
+
+use std::io::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use yasmin_tests::sys::{self, libc};
+
+use crate::{Running, Script, execute, lock, ok, wrong};
+
+pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
+    match *words {
+        ["async", name, ref command @ ..] => {
+            let thread = Arc::new(AtomicI32::new(0));
+            let (own, command) = (thread.clone(), command.join(" "));
+            let script_there = script.clone();
+            let handle = std::thread::spawn(move || {
+                own.store(sys::thread_id(), Ordering::SeqCst);
+                execute(&script_there, &command)
+            });
+            lock(&script.running).insert(name.to_owned(), Running { thread, handle });
+            Ok("ok".to_owned())
+        }
+        ["asleep", name] => {
+            let thread = thread_of(script, name)?;
+            let begun = Instant::now();
+            // Asleep for several looks in a row: not just between two instructions.
+            let mut looks = 0;
+            while looks < 5 {
+                let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+                let sleeps = stat.is_ok_and(|stat| {
+                    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+                });
+                looks = if sleeps { looks + 1 } else { 0 };
+                if begun.elapsed() > Duration::from_secs(5) {
+                    return Ok("awake".to_owned());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok("asleep".to_owned())
+        }
+        ["kick", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR1).map(ok),
+        ["join", name] => {
+            let running = lock(&script.running).remove(name).ok_or_else(|| wrong(name))?;
+            Ok(running.handle.join().unwrap_or_else(|_| "panicked".to_owned()))
+        }
+        _ => Err(wrong(&words.join(" "))),
+    }
+}
+
+fn thread_of(script: &Script, name: &str) -> Result<i32> {
+    let thread = lock(&script.running).get(name).map(|running| running.thread.clone());
+    let thread = thread.ok_or_else(|| wrong(name))?;
+    loop {
+        match thread.load(Ordering::SeqCst) {
+            0 => std::thread::yield_now(),
+            number => return Ok(number),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! poll and epoll.
+
+use std::io::Result;
+
+use yasmin_tests::sys::{self, libc};
+
+use crate::{Object, Script, number, ok, wrong};
+
+const EVENTS: [(&str, u32); 9] = [
+    ("in", libc::EPOLLIN as u32),
+    ("pri", libc::EPOLLPRI as u32),
+    ("out", libc::EPOLLOUT as u32),
+    ("err", libc::EPOLLERR as u32),
+    ("hup", libc::EPOLLHUP as u32),
+    ("rdhup", libc::EPOLLRDHUP as u32),
+    ("oneshot", libc::EPOLLONESHOT as u32),
+    ("et", libc::EPOLLET as u32),
+    ("exclusive", libc::EPOLLEXCLUSIVE as u32),
+];
+
+fn events_of(text: &str) -> Result<u32> {
+    let mut events = 0;
+    for word in text.split('+').filter(|word| *word != "-") {
+        let known = EVENTS.iter().find(|(name, _)| *name == word);
+        events |= known.ok_or_else(|| wrong(word))?.1;
+    }
+    Ok(events)
+}
+
+fn event_names(events: u32) -> String {
+    let names: Vec<&str> =
+        EVENTS.iter().filter(|(_, bit)| events & bit != 0).map(|(name, _)| *name).collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join("+") }
+}
+
+pub fn run(script: &Script, words: &[&str]) -> Result<String> {
+    match *words {
+        ["poll", name, events, timeout_ms] => {
+            let fd = script.object(name)?.fd;
+            let found = sys::poll_events(fd, events_of(events)? as i16, number(timeout_ms)?)?;
+            Ok(event_names(u32::from(found.cast_unsigned())))
+        }
+        ["epoll", name] => {
+            script.add(name, Object { fd: sys::epoll_create()?, streams: None });
+            Ok("ok".to_owned())
+        }
+        ["epdel", set, name] => {
+            let (set, fd) = (script.object(set)?.fd, script.object(name)?.fd);
+            sys::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, 0, 0).map(ok)
+        }
+        [how @ ("epadd" | "epmod"), set, name, events] => {
+            let (set, fd) = (script.object(set)?.fd, script.object(name)?.fd);
+            let operation = if how == "epadd" { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_MOD };
+            let mut data = [0; 8];
+            let len = name.len().min(8);
+            data[..len].copy_from_slice(&name.as_bytes()[..len]);
+            let data = u64::from_le_bytes(data);
+            sys::epoll_ctl(set, operation, fd, events_of(events)?, data).map(ok)
+        }
+        ["epwait", set, timeout_ms] => epoll_wait(script, set, timeout_ms, 64),
+        ["epwait", set, timeout_ms, max] => epoll_wait(script, set, timeout_ms, number(max)?),
+        _ => Err(wrong(&words.join(" "))),
+    }
+}
+
+fn epoll_wait(script: &Script, set: &str, timeout_ms: &str, max: usize) -> Result<String> {
+    let found = sys::epoll_wait(script.object(set)?.fd, max, number(timeout_ms)?)?;
+    let mut texts: Vec<String> = found
+        .into_iter()
+        .map(|(events, data)| {
+            let bytes = data.to_le_bytes();
+            let name = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
+            format!("{name}:{}", event_names(events))
+        })
+        .collect();
+    texts.sort();
+    Ok(if texts.is_empty() { "nothing".to_owned() } else { texts.join(" ") })
+}
