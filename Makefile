@@ -1,6 +1,7 @@
 # make build          target/release/yasmin, yasmind and libyasmin.so
 # make demo           real programs, over plain TCP and through rings; a table and a report
 # make test           lints, unit, model-checked and end-to-end tests, licences
+# make jobs           whole jobs by many real programs; writes docs/programs.md
 # make fuzz, asan     longer hunts; need a nightly toolchain
 # make install        to $(DESTDIR)$(PREFIX); make uninstall takes exactly that away again
 
@@ -22,14 +23,18 @@ BUILD_NEEDS = cc:gcc pkg-config:pkg-config clang:clang llvm-strip:llvm \
 	libbpf.pc:libbpf-dev libelf.pc:libelf-dev zlib.pc:zlib1g-dev
 DEMO_NEEDS = iperf3:iperf3 sockperf:sockperf redis-server:redis-server \
 	redis-benchmark:redis-tools nginx:nginx-light wrk:wrk ip:iproute2
-TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl
+TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
+	pg_ctlcluster:postgresql haproxy:haproxy memcached:memcached memcaslap:libmemcached-tools
+# Large ones, for make jobs only.
+JOBS_NEEDS = rabbitmq-server:rabbitmq-server mpirun.openmpi:openmpi-bin \
+	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
 
 # The library has no std: it is built and linted as what it is, never as a test.
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: build demo test fuzz asan install uninstall clean
-.PHONY: needs-build needs-demo needs-test lint unit loom e2e licences fuzz-smoke sanitizers tsan
+.PHONY: build demo test jobs fuzz asan install uninstall clean
+.PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -54,6 +59,9 @@ needs-test: needs-build
 	@.ci/install-packages $(TEST_NEEDS)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 
+needs-jobs: needs-test
+	@.ci/install-packages $(JOBS_NEEDS)
+
 lint: needs-build
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(HOSTED) --all-targets -- -D warnings
@@ -69,6 +77,14 @@ loom: needs-build
 
 e2e: build
 	$(CARGO) test -p yasmin-tests --release -- --test-threads=$(E2E_THREADS)
+
+# All programs, the large ones too, and longer runs than the end-to-end tests'.
+jobs: needs-jobs build
+	rm -rf $(TARGET)/jobs
+	YASMIN_JOBS=all YASMIN_JOBS_OUT=$(abspath $(TARGET)/jobs) \
+		$(CARGO) test -p yasmin-tests --release --test jobs -- --test-threads=1; \
+	result=$$?; $(CARGO) run -q -p yasmin-tests --release --bin jobs-table -- \
+		$(abspath $(TARGET)/jobs) >docs/programs.md; exit $$result
 
 licences:
 	$(CARGO) deny --log-level error check licenses bans sources

@@ -182,7 +182,7 @@ pub struct Lab {
     /// In force instead of the library where it is `false`, whatever the mode.
     accelerated: bool,
     knobs: Knobs,
-    _pair: Option<Pair>,
+    pair: Option<Pair>,
 }
 
 impl Lab {
@@ -210,8 +210,7 @@ impl Lab {
             Some(pair) => pair.sites(),
             None => [Site::loopback(), Site::loopback()],
         };
-        let _pair = pair;
-        Self { mode, broker, a, b, registry, folder, accelerated, knobs, _pair }
+        Self { mode, broker, a, b, registry, folder, accelerated, knobs, pair }
     }
 
     /// Starts a broker again where the first one was.
@@ -255,6 +254,36 @@ impl Lab {
     #[track_caller]
     pub fn start(&self, name: &str, site: &Site, program: &Path, arguments: &[String]) -> Process {
         Process::start(name, self.command(site, program).args(arguments), &self.registry)
+    }
+
+    /// What stands before a command as users write it: `yasmin run` and its options, with
+    /// `yasmin` and the library in `folder`; nothing where the mode is plain TCP.
+    pub fn run_words(&self, folder: &Path) -> Vec<String> {
+        if !self.accelerated || self.mode != Mode::Ring {
+            return Vec::new();
+        }
+        let (yasmin, socket) = (folder.join("yasmin"), self.socket());
+        let run = [yasmin.display().to_string(), "run".to_owned(), "--no-broker".to_owned()];
+        let broker = ["--socket".to_owned(), socket.display().to_string(), "--".to_owned()];
+        [run, broker].concat()
+    }
+
+    /// The library's settings alone, for commands that begin with `run_words`.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        if self.accelerated { self.knobs.environment() } else { Vec::new() }
+    }
+
+    /// Bytes that the interfaces of the lab's namespaces have received, headers included;
+    /// `None` where it has no namespaces of its own.
+    pub fn wire_bytes(&self) -> Option<u64> {
+        self.pair.as_ref().map(Pair::wire_bytes)
+    }
+
+    /// Ends every process that is left in the lab's namespaces.
+    pub fn clear_namespaces(&self) {
+        if let Some(pair) = &self.pair {
+            pair.kill_processes();
+        }
     }
 
     /// Are proofs asked for?

@@ -107,6 +107,35 @@ impl Pair {
         Ok(pair)
     }
 
+    /// What all interfaces of both namespaces have received, headers included.
+    pub fn wire_bytes(&self) -> u64 {
+        let of = |name: &String| -> u64 {
+            let output =
+                Command::new("ip").args(["netns", "exec", name, "cat", "/proc/net/dev"]).output();
+            let text = output.map(|output| output.stdout).unwrap_or_default();
+            String::from_utf8_lossy(&text)
+                .lines()
+                .filter_map(|line| {
+                    line.split_once(':')?.1.split_whitespace().next()?.parse::<u64>().ok()
+                })
+                .sum::<u64>()
+        };
+        self.names.iter().map(of).sum()
+    }
+
+    /// Kills what is left in both namespaces: servers that left their parents.
+    pub fn kill_processes(&self) {
+        for name in &self.names {
+            let output = Command::new("ip").args(["netns", "pids", name]).output();
+            let text = output.map(|output| output.stdout).unwrap_or_default();
+            for pid in String::from_utf8_lossy(&text).split_whitespace() {
+                if let Ok(pid) = pid.parse() {
+                    let _ = crate::sys::kill(pid, crate::sys::libc::SIGKILL);
+                }
+            }
+        }
+    }
+
     pub fn sites(&self) -> [Site; 2] {
         [0, 1].map(|nth| Site {
             namespace: Some(self.names[nth].clone()),

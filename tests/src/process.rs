@@ -269,6 +269,15 @@ impl Process {
             .map_or(0, |kib| kib * 1024)
     }
 
+    /// As Ctrl-C does.
+    pub fn interrupt(&self) {
+        self.signal(crate::sys::libc::SIGINT);
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let _ = crate::sys::kill(self.child.id().cast_signed(), signal);
+    }
+
     /// Asks it to end, as an operator would.
     #[track_caller]
     pub fn terminate(&mut self) -> ExitStatus {
