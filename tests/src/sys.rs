@@ -13,6 +13,9 @@ use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::ptr::{null, null_mut};
 
+mod handover;
+
+pub use handover::*;
 pub use libc;
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, pollfd, sockaddr_storage, socklen_t, timespec};
 
@@ -48,6 +51,8 @@ pub fn errno_name(error: &Error) -> String {
         libc::ENOPROTOOPT => "ENOPROTOOPT",
         libc::EMSGSIZE => "EMSGSIZE",
         libc::EDESTADDRREQ => "EDESTADDRREQ",
+        libc::EMFILE => "EMFILE",
+        libc::ENOENT => "ENOENT",
         other => return format!("E{other}"),
     }
     .to_owned()

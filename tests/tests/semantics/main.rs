@@ -7,6 +7,8 @@
 mod ends;
 mod flags;
 mod options;
+mod passing;
+mod programs;
 mod setup;
 mod sharing;
 mod time;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use yasmin_tests::sys::{self, Forked};
 
-use crate::{Child, Script, lock, serve, wrong};
+use crate::{Child, Script, lock, number, serve, wrong};
 
 pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
     match *words {
@@ -16,6 +16,7 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
                 Forked::Child => {
                     sys::close(commands_out)?;
                     sys::close(results_in)?;
+                    *lock(&script.wires) = (commands_in, results_out);
                     serve(
                         script,
                         &mut BufReader::new(sys::file_of(commands_in)),
@@ -50,6 +51,8 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             drop(child.commands);
             sys::wait_child(child.pid).map(|status| status.to_string())
         }
+        // Ends as daemons' parents do; the child lives on.
+        ["leave", status] => sys::exit_child(number(status)?),
         _ => Err(wrong(&words.join(" "))),
     }
 }

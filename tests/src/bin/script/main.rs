@@ -12,11 +12,15 @@
 //! set C nodelay 1 | get C nodelay | names C | state C | unread C | unsent C | atmark C
 //! async T COMMAND | asleep T | kick T | join T        threads
 //! fork P | in P COMMAND | reap P                      children
+//! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
+//! dup C D | dup2 C D | dup3 C D | dupfd C D 100 | cloexec C 1 | pair U V | give U C | take V C
 //! ```
 
 mod bytes;
 mod children;
+mod descriptors;
 mod options;
+mod programs;
 mod threads;
 mod wait;
 
@@ -36,11 +40,14 @@ use yasmin_tests::sys::{self, Fd, errno_name, libc};
 struct Stream {
     pattern: Pattern,
     position: &'static AtomicU64,
+    /// What makes it again in another program.
+    seed: u64,
+    nth: usize,
 }
 
 impl Stream {
     fn new(seed: u64, nth: usize, words: &'static [AtomicU64]) -> Self {
-        Self { pattern: Pattern::new(seed), position: &words[nth] }
+        Self { pattern: Pattern::new(seed), position: &words[nth], seed, nth }
     }
 
     fn at(self) -> u64 {
@@ -75,28 +82,31 @@ struct Script {
     running: Mutex<HashMap<String, Running>>,
     children: Mutex<HashMap<String, Child>>,
     words: &'static [AtomicU64],
+    words_fd: Fd,
     words_used: AtomicU64,
+    /// Where commands come from and results go.
+    wires: Mutex<(Fd, Fd)>,
 }
 
+const WORDS: usize = 8192;
+
 fn main() {
-    let words = match sys::shared_words(8192) {
-        Ok(words) => words,
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty()
+        && let Err(error) = sys::raise_descriptor_limit()
+    {
+        eprintln!("descriptor limit: {error}");
+    }
+    let script = match Script::begin(&arguments) {
+        Ok(script) => Arc::new(script),
         Err(error) => {
-            eprintln!("no shared memory: {error}");
+            eprintln!("cannot begin: {error}");
             std::process::exit(1);
         }
     };
-    let script = Arc::new(Script {
-        objects: Mutex::default(),
-        running: Mutex::default(),
-        children: Mutex::default(),
-        words,
-        words_used: AtomicU64::new(0),
-    });
-    if let Err(error) = sys::raise_descriptor_limit() {
-        eprintln!("descriptor limit: {error}");
-    }
-    serve(&script, &mut std::io::stdin().lock(), &mut std::io::stdout().lock());
+    let (commands, results) = *lock(&script.wires);
+    serve(&script, &mut BufReader::new(sys::file_of(commands)), &mut sys::file_of(results));
+    std::process::exit(0);
 }
 
 fn serve(script: &Arc<Script>, input: &mut dyn BufRead, output: &mut dyn Write) {
@@ -133,6 +143,27 @@ fn ok(_: ()) -> String {
 }
 
 impl Script {
+    /// A fresh one, or what another program handed over (see `programs`).
+    fn begin(arguments: &[String]) -> Result<Self> {
+        if arguments.is_empty() {
+            let (words_fd, words) = sys::inheritable_words(WORDS)?;
+            return Ok(Self::with(words_fd, words, (0, 1)));
+        }
+        programs::resume(arguments)
+    }
+
+    fn with(words_fd: Fd, words: &'static [AtomicU64], wires: (Fd, Fd)) -> Self {
+        Self {
+            objects: Mutex::default(),
+            running: Mutex::default(),
+            children: Mutex::default(),
+            words,
+            words_fd,
+            words_used: AtomicU64::new(0),
+            wires: Mutex::new(wires),
+        }
+    }
+
     fn object(&self, name: &str) -> Result<Object> {
         lock(&self.objects).get(name).copied().ok_or_else(|| wrong(name))
     }
@@ -189,19 +220,9 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         }
         // Leaves the name, to be used after.
         ["closefd", name] => sys::close(script.object(name)?.fd).map(ok),
-        ["dup", name, copy] => {
-            let object = script.object(name)?;
-            let fd = sys::dup(object.fd)?;
-            script.add(copy, Object { fd, ..object });
-            Ok("ok".to_owned())
-        }
-        // `onto` becomes a copy of `name`; what it was is closed.
-        ["dup2", name, onto] => {
-            let (object, old) = (script.object(name)?, script.object(onto)?);
-            let fd = sys::dup2(object.fd, old.fd)?;
-            script.add(onto, Object { fd, ..object });
-            Ok("ok".to_owned())
-        }
+        ["dup" | "dup2" | "dup3" | "dupfd" | "cloexec" | "closesonexec" | "blocks", ..]
+        | ["pair" | "give" | "take" | "lowest" | "limit" | "number", ..]
+        | ["closerange" | "closefrom" | "closeall", ..] => descriptors::run(script, words),
         ["nonblock", name, on] => sys::set_nonblocking(script.object(name)?.fd, on == "1").map(ok),
         ["set", name, option, value] => {
             options::set(script.object(name)?.fd, option, number(value)?)
@@ -223,7 +244,8 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["exit", status] => std::process::exit(number(status)?),
         ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait", ..] => wait::run(script, words),
         ["async" | "asleep" | "kick" | "join", ..] => threads::run(script, words),
-        ["fork" | "in" | "reap", ..] => children::run(script, words),
+        ["fork" | "in" | "reap" | "leave", ..] => children::run(script, words),
+        ["exec" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
         _ => Err(wrong(&words.join(" "))),
     }
 }

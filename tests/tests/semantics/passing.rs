@@ -1,0 +1,231 @@
+//! Numbers of descriptors: copies, lowest free ones, limits, Unix sockets that carry them.
+
+use yasmin_tests::script::Duo;
+
+use crate::check;
+
+#[test]
+fn copies_by_fcntl_and_dup3() {
+    check(|duo| {
+        duo.warm("C");
+        duo.warm("D");
+        duo.a("send C 100");
+        duo.b("dupfd C E 100");
+        duo.b("closesonexec E");
+        duo.b("recv E 50");
+        duo.b("recv C 100");
+        duo.a("send D 50");
+        // Onto another connection: that one ends, with bytes unread.
+        duo.b("dup3 C D");
+        duo.a("recv D 10");
+        duo.b("closesonexec D");
+        duo.b("send D 100");
+        duo.b("send E 100");
+        duo.a("recvall C 200");
+        duo.b("dup2 E E");
+        duo.b("close C");
+        duo.b("close D");
+        duo.a("send C 100");
+        duo.b("recvall E 100");
+        duo.b("close E");
+        duo.a("recv C 100");
+    });
+}
+
+/// A program that counts on the lowest free number finds it, whatever the library has open.
+#[test]
+fn the_lowest_number_is_free() {
+    check(|duo| {
+        duo.b("lowest");
+        duo.warm("C");
+        duo.b("lowest");
+        duo.b("number C");
+        duo.warm("D");
+        duo.b("close C");
+        duo.b("lowest");
+        duo.warm("C");
+        duo.b("number C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.b("lowest");
+    });
+}
+
+/// With hardly a number left, and with none, connections are what they are on plain TCP.
+#[test]
+fn hardly_any_numbers_left() {
+    check(|duo| {
+        let (ip, port) = (duo.lab.a.v4(), duo.port().to_owned());
+        duo.warm("C");
+        let next: u32 = duo.b("lowest").parse().unwrap();
+        duo.b(&format!("limit {}", next + 2));
+        for name in ["D", "E"] {
+            assert_eq!(duo.quiet_b(&format!("connect {name} {ip} {port}")), "ok");
+            duo.a(&format!("accept L {name}"));
+        }
+        let refused = duo.quiet_b(&format!("connect F {ip} {port}"));
+        duo.note(format!("none left: {refused}"));
+        duo.b("lowest");
+        duo.b("dup C G");
+        for name in ["C", "D", "E"] {
+            duo.b(&format!("send {name} 100"));
+            duo.a(&format!("recvall {name} 100"));
+            duo.a(&format!("send {name} 100"));
+            duo.b(&format!("recvall {name} 100"));
+        }
+        duo.b("close D");
+        duo.a("recv D 10");
+        duo.b("lowest");
+        duo.b("dup C D");
+    });
+}
+
+/// The flag belongs to the description: what one copy or process sets, all have.
+#[test]
+fn nonblocking_is_shared() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("dup C D");
+        duo.b("nonblock D 1");
+        duo.b("recv C 10");
+        duo.b("fork P");
+        duo.b("in P blocks C");
+        duo.b("in P nonblock C 0");
+        duo.b("blocks C");
+        duo.b("in P nonblock D 1");
+        duo.b("recv C 10");
+        duo.b("in P recv C 10");
+        duo.b("nonblock C 0");
+        duo.b("in P blocks D");
+    });
+}
+
+fn passed(duo: &mut Duo, start: &str) {
+    duo.warm("C");
+    duo.b("pair U V");
+    duo.b(start);
+    duo.b("give U C");
+    duo.b("in P take V D");
+    for _ in 0..3 {
+        duo.a("send C 300");
+        duo.b("in P recvall D 300");
+        duo.b("in P send D 100");
+        duo.a("recvall C 100");
+        duo.a("send C 200");
+        duo.b("recvall C 200");
+        duo.b("send C 100");
+        duo.a("recvall C 100");
+    }
+    duo.b("close C");
+    duo.a("recv C 10 dontwait");
+    duo.a("send C 300");
+    duo.b("in P recvall D 300");
+    duo.b("in P close D");
+    duo.a("recv C 10");
+}
+
+#[test]
+fn passed_over_a_unix_socket() {
+    check(|duo| passed(duo, "spawn P"));
+    check(|duo| passed(duo, "spawn P plain"));
+}
+
+/// To itself: a copy with another number.
+#[test]
+fn passed_to_the_same_process() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("pair U V");
+        duo.a("send C 300");
+        duo.b("give U C");
+        duo.b("take V D");
+        duo.b("recvall C 300");
+        duo.a("send C 100");
+        duo.b("recvall D 100");
+        duo.b("send D 100");
+        duo.b("send C 100");
+        duo.a("recvall C 200");
+        duo.b("close C");
+        duo.a("recv C 10 dontwait");
+        duo.b("close D");
+        duo.a("recv C 10");
+    });
+}
+
+/// To a process that was forked off before.
+#[test]
+fn passed_to_a_forked_process() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("fork P");
+        duo.warm("C");
+        duo.b("give U C");
+        duo.b("close C");
+        duo.b("in P take V C");
+        for _ in 0..3 {
+            duo.a("send C 300");
+            duo.b("in P recvall C 300");
+            duo.b("in P send C 100");
+            duo.a("recvall C 100");
+        }
+        duo.b("in P close C");
+        duo.a("recv C 10");
+    });
+}
+
+/// Daemons close every number that there may be; then they go on with new connections.
+fn closes_everything(duo: &mut Duo, how: &str) {
+    duo.warm("C");
+    duo.warm("D");
+    let first = duo.b("number C");
+    duo.a("send D 100");
+    duo.b(&format!("{how} {first}"));
+    duo.a("recv C 10");
+    duo.a("recv D 10");
+    duo.b("recv C 10");
+    duo.warm("E");
+    duo.b("number E");
+    duo.a("send E 100");
+    duo.b("recvall E 100");
+}
+
+#[test]
+fn a_loop_closes_everything() {
+    check(|duo| closes_everything(duo, "closeall"));
+}
+
+#[test]
+fn close_range_closes_everything() {
+    check(|duo| closes_everything(duo, "closerange"));
+}
+
+#[test]
+fn closefrom_closes_everything() {
+    check(|duo| closes_everything(duo, "closefrom"));
+}
+
+/// daemon(3) by hand: two forks, the parents gone, all closed but one connection.
+#[test]
+fn a_daemon_keeps_one_connection() {
+    check(|duo| {
+        duo.warm("C");
+        duo.warm("D");
+        duo.b("fork P");
+        duo.b("in P fork Q");
+        duo.b("in P in Q closeall D");
+        duo.b("close C");
+        duo.b("close D");
+        duo.a("recv D 10 dontwait");
+        duo.b("in P close D");
+        duo.b("in P close C");
+        duo.a("recv D 10");
+        for _ in 0..5 {
+            duo.a("send C 300");
+            duo.b("in P in Q recvall C 300");
+            duo.b("in P in Q send C 100");
+            duo.a("recvall C 100");
+        }
+        duo.b("in P in Q close C");
+        duo.a("recv C 10");
+    });
+}
