@@ -20,7 +20,8 @@ E2E_THREADS ?= 1
 
 # command:package and library.pc:package, see .ci/install-packages
 BUILD_NEEDS = cc:gcc pkg-config:pkg-config clang:clang llvm-strip:llvm \
-	libbpf.pc:libbpf-dev libelf.pc:libelf-dev zlib.pc:zlib1g-dev
+	libbpf.pc:libbpf-dev libelf.pc:libelf-dev zlib.pc:zlib1g-dev \
+	hwloc.pc:libhwloc-dev libudev.pc:libudev-dev
 DEMO_NEEDS = iperf3:iperf3 sockperf:sockperf redis-server:redis-server \
 	redis-benchmark:redis-tools nginx:nginx-light wrk:wrk ip:iproute2
 TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
