@@ -3,6 +3,9 @@
 # make test           lints, unit, model-checked and end-to-end tests, licences
 # make jobs           whole jobs by many real programs; writes docs/programs.md
 # make fuzz, asan     longer hunts; need a nightly toolchain
+# make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
+# make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
+# make vm-bench       what paths between the guests give, in virtual time
 # make install        to $(DESTDIR)$(PREFIX); make uninstall takes exactly that away again
 
 CARGO ?= cargo
@@ -29,6 +32,7 @@ TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
 # Large ones, for make jobs only.
 JOBS_NEEDS = rabbitmq-server:rabbitmq-server mpirun.openmpi:openmpi-bin \
 	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
+VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils
 
 # The library has no std: it is built and linted as what it is, never as a test.
 HOSTED = --workspace --exclude yasmin-preload
@@ -36,6 +40,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 
 .PHONY: build demo test jobs fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
+.PHONY: vm-up vm-down vm-test vm-bench needs-vm
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -117,6 +122,24 @@ tsan:
 	YASMIN_STRESS_MAPPINGS=1 CARGO_TARGET_DIR=$(TARGET)/tsan \
 		RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 		$(CARGO) +nightly test -p yasmin-ring --target $(NATIVE) --test stress
+
+# Options as in: make vm-test VM="--keep netfront"
+VM ?=
+
+needs-vm:
+	@.ci/install-packages $(VM_NEEDS)
+
+vm-up: needs-vm
+	@tests/vm/lab.py up $(VM)
+
+vm-down:
+	@tests/vm/lab.py down
+
+vm-test: needs-vm
+	@tests/vm/test.py $(VM)
+
+vm-bench: needs-vm
+	@tests/vm/bench.py $(VM)
 
 MANUALS = man/yasmin.1 man/yasmind.8 man/libyasmin.7
 UNIT = crates/yasmind/yasmind.service

@@ -1,0 +1,64 @@
+"""What the checks in tests/ share: running things in domains, and running the checks themselves."""
+import inspect
+import sys
+import time
+import traceback
+
+import lab
+
+checks = []
+
+
+def check(function):
+    """Marks a function as a check; they run in the order in which they are written."""
+    checks.append(function)
+    return function
+
+
+class Failed(Exception):
+    pass
+
+
+def run(domain, command, status=0, **options):
+    """Runs a command, insists on its exit status, returns its output."""
+    got, output = lab.run(domain, command, **options)
+    if got != status:
+        raise Failed(f"{domain}: {command!r} ended with {got}, not {status}:\n{output}")
+    return output
+
+
+def equal(got, wanted, what):
+    if got != wanted:
+        raise Failed(f"{what}: {got!r}, not {wanted!r}")
+
+
+def start(domain, name, command):
+    """Starts a command in the background; `finish` gives its output and insists on its status."""
+    script = f"( {command} ) >/tmp/{name}.out 2>&1; echo $? >/tmp/{name}.rc.new; mv /tmp/{name}.rc.new /tmp/{name}.rc"
+    run(domain, f"rm -f /tmp/{name}.rc; setsid sh -c '{script}' </dev/null >/dev/null 2>&1 &")
+
+
+def finish(domain, name, status=0, timeout_s=60):
+    wait = f"while [ ! -e /tmp/{name}.rc ]; do usleep 20000; done; cat /tmp/{name}.out; exit $(cat /tmp/{name}.rc)"
+    return run(domain, wait, status=status, timeout_s=timeout_s)
+
+
+def main(names):
+    """Runs the checks whose names contain one of `names` (all, if there is none)."""
+    failures = []
+    chosen = [c for c in checks if not names or any(name in c.__name__ for name in names)]
+    for function in chosen:
+        started = time.monotonic()
+        try:
+            function()
+            print(f"ok    {function.__name__}  {time.monotonic() - started:.1f} s", flush=True)
+        except (Failed, lab.Lost) as error:
+            failures.append(function.__name__)
+            print(f"FAIL  {function.__name__}  {inspect.getdoc(function) or ''}\n{error}", flush=True)
+            lab.show_console(40)
+        except Exception:
+            failures.append(function.__name__)
+            print(f"FAIL  {function.__name__}\n{traceback.format_exc()}", flush=True)
+            lab.show_console(40)
+    print(f"{len(chosen) - len(failures)} of {len(chosen)} checks passed", flush=True)
+    return 1 if failures or not chosen else 0
