@@ -168,6 +168,18 @@ pub fn compare(script: &Path, scenario: fn(&mut Duo)) {
 
 #[track_caller]
 pub fn compare_on(net: Net, script: &Path, scenario: fn(&mut Duo)) {
+    compare_with(net, &Knobs::at_once(), script, scenario);
+}
+
+/// The same, where the call that offers waits for its channel for so long at most.
+#[track_caller]
+pub fn compare_waiting(script: &Path, wait_ms: u32, scenario: fn(&mut Duo)) {
+    let knobs = Knobs { promote_wait_ms: Some(wait_ms), ..Knobs::at_once() };
+    compare_with(Net::Loopback, &knobs, script, scenario);
+}
+
+#[track_caller]
+fn compare_with(net: Net, knobs: &Knobs, script: &Path, scenario: fn(&mut Duo)) {
     let play = |lab: Lab| {
         let mut duo = Duo::new(lab, script);
         scenario(&mut duo);
@@ -178,9 +190,9 @@ pub fn compare_on(net: Net, script: &Path, scenario: fn(&mut Duo)) {
         assert!(!line.contains("WRONG"), "on plain TCP: {line}");
     }
     let moods = [
-        ("rings", Knobs::at_once()),
-        ("rings, no spinning", Knobs::at_once().spin(0)),
-        ("rings, chaos", Knobs::at_once().chaos(100, 11)),
+        ("rings", knobs.clone()),
+        ("rings, no spinning", knobs.clone().spin(0)),
+        ("rings, chaos", knobs.clone().chaos(100, 11)),
     ];
     for (mood, knobs) in moods {
         let got = play(Lab::new(net, knobs));

@@ -8,6 +8,10 @@
 //!
 //! Descriptors are plain numbers: peers close, duplicate and share them across fork on purpose.
 
+pub mod extras;
+pub mod memory;
+pub mod signals;
+
 use std::io::{Error, Result};
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};

@@ -302,9 +302,21 @@ impl Conn {
     pub fn exits(&'static self, fd: c_int) {
         let Ok(_rx) = self.lock_rx(fd) else { return };
         let receiver = self.receiver();
-        let _ = receiver.look(|| self.read_position());
+        // What the peer sends from now on meets the kernel, which knows that nobody reads.
+        self.park_rx(&receiver);
         if receiver.unread_bytes() > 0 && !self.is_shared() {
             sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
+        }
+    }
+
+    /// The program takes the connection off its socket, which it may connect again: TCP for
+    /// good, and nothing of the ring is left.
+    pub fn dissolve(&self, fd: c_int) {
+        self.park_for_good(fd);
+        if let Ok(_rx) = self.lock_rx(fd) {
+            let receiver = self.receiver();
+            receiver.consume(receiver.unread_bytes());
+            receiver.took_tcp(u64::MAX);
         }
     }
 
@@ -317,9 +329,9 @@ impl Conn {
         };
         // As TCP does with unread data: the close becomes a reset.
         let receiver = self.receiver();
-        let unread = receiver.unread_bytes() > 0
-            || receiver.look(|| self.read_position()).is_ok() && receiver.unread_bytes() > 0;
-        if unread && !self.is_shared() {
+        // Parked first: what the peer sends from now on meets the kernel, which resets.
+        self.park_rx(&receiver);
+        if receiver.unread_bytes() > 0 && !self.is_shared() {
             sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
         }
         if receiver.is_broken() {

@@ -4,6 +4,7 @@
 //! libc and a count; a connection with a channel, `recv`, `send`, `poll` or `set`.
 
 mod descriptor;
+mod mapping;
 mod stream;
 mod wait;
 
@@ -14,7 +15,7 @@ use crate::iov::Buffers;
 use crate::send::Source;
 use crate::sys::{self, IoVec, Ret};
 use crate::table::{self, Entry};
-use crate::{process, promote, recv, send};
+use crate::{memory, process, promote, recv, send};
 
 /// Runs `kernel` on a candidate and counts it.
 #[inline]
@@ -29,17 +30,27 @@ fn counted(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
     ret
 }
 
-/// The three ways of a call on a stream; `ring` says `None` where libc does it all the same.
+/// The three ways of a call on a stream; `ring` says `None` where libc does it all the same,
+/// and `after` hears what it did.
 #[inline]
 fn routed(
     fd: c_int,
     ring: impl FnOnce(&'static Conn) -> Option<Ret>,
     kernel: impl FnOnce() -> isize,
+    after: impl FnOnce(&'static Conn, isize),
 ) -> isize {
     match table::get(fd) {
         Entry::Conn(conn) => {
             process::refresh();
-            ring(conn).map_or_else(kernel, sys::returned)
+            process::cancellation_point();
+            ring(conn).map_or_else(
+                || {
+                    let ret = kernel();
+                    after(conn, ret);
+                    ret
+                },
+                sys::returned,
+            )
         }
         Entry::Candidate(_) => counted(fd, kernel),
         _ => kernel(),
@@ -53,7 +64,7 @@ fn receive(
     flags: c_int,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    routed(fd, |conn| recv::recv(conn, fd, to?, flags), kernel)
+    routed(fd, |conn| recv::recv(conn, fd, to?, flags), kernel, |_, _| ())
 }
 
 #[inline]
@@ -63,11 +74,17 @@ fn transmit(
     flags: c_int,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    routed(fd, |conn| send::send(conn, fd, Source::Buffers(from?), flags), kernel)
+    let after = |conn, ret| send::sent_verbatim(conn, fd, ret);
+    routed(fd, |conn| send::send(conn, fd, Source::Buffers(from?), flags), kernel, after)
 }
 
 fn piece(base: *const u8, len: usize) -> IoVec {
     IoVec { base: base.cast_mut(), len }
+}
+
+/// recv and send, unlike read and write, cut a length before they look at the address.
+fn piece_cut(base: *const u8, len: usize) -> IoVec {
+    piece(base, len.min(memory::MOST_BYTES))
 }
 
 /// What _FORTIFY_SOURCE wants: a length past the buffer ends the program.

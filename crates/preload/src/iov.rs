@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 
+use crate::memory;
 use crate::sys::IoVec;
 
 /// Most pieces that one call takes (UIO_MAXIOV).
@@ -15,38 +16,39 @@ pub struct Buffers<'a> {
 
 impl<'a> Buffers<'a> {
     pub fn one(piece: &'a IoVec) -> Self {
-        Self { pieces: core::slice::from_ref(piece), len_bytes: piece.len }
+        Self { pieces: core::slice::from_ref(piece), len_bytes: piece.len.min(memory::MOST_BYTES) }
     }
 
-    /// `None` when the kernel should answer for it: too many pieces or too many bytes.
+    /// `None` when the kernel should answer for it, which moves no byte: too many pieces, a
+    /// negative length, pieces that cannot be read.
     ///
     /// # Safety
-    /// `pieces` points to `count` iovecs.
+    /// `pieces` is what the program passed as `count` iovecs.
     pub unsafe fn many(pieces: *const IoVec, count: usize) -> Option<Self> {
-        if count > PIECES_MAX || (pieces.is_null() && count > 0) {
+        if count > PIECES_MAX {
             return None;
         }
         if count == 0 {
             return Some(Self { pieces: &[], len_bytes: 0 });
         }
-        // SAFETY: the caller's promise.
+        if !memory::is_readable(pieces, count) {
+            return None;
+        }
+        // SAFETY: the caller's promise, and readable.
         let pieces = unsafe { core::slice::from_raw_parts(pieces, count) };
         let mut len_bytes = 0usize;
         for piece in pieces {
-            len_bytes = len_bytes.checked_add(piece.len)?;
+            if piece.len > isize::MAX as usize {
+                return None;
+            }
+            len_bytes = len_bytes.saturating_add(piece.len);
         }
-        (len_bytes <= isize::MAX as usize).then_some(Self { pieces, len_bytes })
+        Some(Self { pieces, len_bytes: len_bytes.min(memory::MOST_BYTES) })
     }
 
-    /// Whether a piece lies where no program has memory: the kernel answers EFAULT, where a
-    /// copy of ours would fault.
-    pub fn is_bad(&self) -> bool {
-        const LOWEST: usize = 1 << 16;
-        const HIGHEST: usize = 1 << 47;
-        self.pieces.iter().any(|piece| {
-            let base = piece.base as usize;
-            piece.len > 0 && (base < LOWEST || base.saturating_add(piece.len) > HIGHEST)
-        })
+    /// Whether the kernel refuses a piece before it does anything else.
+    pub fn is_refused(&self) -> bool {
+        self.pieces.iter().any(|piece| memory::is_refused(piece.base, piece.len))
     }
 
     /// Calls `f(address, bytes, done)` for the pieces of `len_bytes` from `skip_bytes` on.

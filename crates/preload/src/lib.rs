@@ -24,6 +24,7 @@ mod conn;
 mod exports;
 mod iov;
 mod lock;
+mod memory;
 mod options;
 mod poll;
 mod process;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::conn::Conn;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::table::{self, Entry};
-use crate::{broker, process, real, set};
+use crate::{broker, memory, process, real, set};
 
 /// Options after which bytes must come from, or go to, the kernel alone: timestamps, a
 /// low-water mark, a peek offset, TCP_REPAIR, TCP_INQ, kernel TLS.
@@ -36,7 +36,8 @@ pub unsafe fn setsockopt(
     if !matches!(entry, Entry::Conn(_) | Entry::Candidate(_)) {
         return kernel();
     }
-    let number = if len >= 4 && !value.is_null() {
+    let is_number = len >= 4 && memory::is_readable(value.cast::<u32>(), 1);
+    let number = if is_number {
         // SAFETY: the program vouches for `len` bytes.
         unsafe { value.cast::<u32>().read_unaligned() }
     } else {
@@ -50,7 +51,7 @@ pub unsafe fn setsockopt(
             }
             kernel()
         }
-        Entry::Conn(conn) if level == SOL_TCP && len >= 4 && !value.is_null() => match name {
+        Entry::Conn(conn) if level == SOL_TCP && is_number => match name {
             TCP_NODELAY => {
                 conn.nodelay.store(u32::from(number != 0), Ordering::Relaxed);
                 0
@@ -126,7 +127,8 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     let ret = unsafe { real::ioctl(fd, request, arg) };
     // The kernel takes 32 bits of the request.
     let request = request & 0xffff_ffff;
-    if ret != 0 || !matches!(request, sys::FIONREAD | sys::SIOCOUTQ | sys::FIONBIO) {
+    // SIOCOUTQ counts what the peer's kernel has not got: what lies in a ring is there.
+    if ret != 0 || !matches!(request, sys::FIONREAD | sys::FIONBIO) {
         return ret;
     }
     let Entry::Conn(conn) = table::get(fd) else { return ret };
@@ -135,8 +137,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     unsafe {
         match request {
             sys::FIONBIO => conn.set_nonblocking(*value != 0),
-            sys::FIONREAD => *value = value.read().saturating_add(ring_unread(conn, fd)),
-            _ => *value = value.read().saturating_add(ring_unsent(conn, fd)),
+            _ => *value = value.read().saturating_add(ring_unread(conn, fd)),
         }
     }
     ret
@@ -149,11 +150,6 @@ fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
         Ok(_) => receiver.unread_bytes() as c_int,
         Err(_) => 0,
     }
-}
-
-fn ring_unsent(conn: &'static Conn, fd: c_int) -> c_int {
-    let Ok(_tx) = conn.lock_tx(fd) else { return 0 };
-    conn.sender().unread_bytes().map_or(0, |bytes| bytes as c_int)
 }
 
 /// # Safety

@@ -15,7 +15,7 @@ use crate::sys::{
 };
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, real, spin, tcp};
+use crate::{clock, process, real, spin, tcp};
 
 /// How often a poll that is served by rings asks the kernel all the same, in microseconds.
 const LOOK_US: u64 = 20;
@@ -94,6 +94,7 @@ impl Poll<'_> {
             }
             return self.sleep_on_candidates(self.timeout);
         }
+        process::cancellation_point();
         self.wait_on_conns()
     }
 

@@ -9,7 +9,7 @@ use crate::conn;
 use crate::set;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, call};
 use crate::table::{self, Entry};
-use crate::{broker, real};
+use crate::{broker, memory, real};
 
 /// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
 /// it was forked.
@@ -92,6 +92,22 @@ pub fn is_borrowed() -> bool {
     LENDS.load(Ordering::Relaxed) && sys::getpid() != pid()
 }
 
+/// The program cancelled a thread once.
+static CANCELS: AtomicBool = AtomicBool::new(false);
+
+/// Before pthread_cancel.
+pub extern "C" fn before_cancelling() {
+    CANCELS.store(true, Ordering::SeqCst);
+}
+
+/// Where libc's call would end a thread that was cancelled, a call that no libc sees does too.
+#[inline]
+pub fn cancellation_point() {
+    if CANCELS.load(Ordering::Relaxed) {
+        real::testcancel();
+    }
+}
+
 pub fn is_forking() -> bool {
     FORKING.load(Ordering::SeqCst)
 }
@@ -138,6 +154,7 @@ fn became_child() {
     FORKING.store(false, Ordering::SeqCst);
     conn::POOL.reset_lock();
     set::POOL.reset_lock();
+    memory::forget_holder();
     broker::forget_in_child();
     for fd in 0..table::end() {
         match table::get(fd) {

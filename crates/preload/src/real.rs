@@ -25,6 +25,18 @@ pub fn anywhere(name: &[u8]) -> *mut c_void {
     unsafe { dlsym(core::ptr::null_mut(), name.as_ptr().cast()) }
 }
 
+static TESTCANCEL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// libc's pthread_testcancel; does not return in a thread that was cancelled.
+#[cold]
+pub fn testcancel() {
+    let at = TESTCANCEL.load(Ordering::Relaxed);
+    if !at.is_null() {
+        // SAFETY: libc's function of this signature.
+        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn()>(at)() }
+    }
+}
+
 macro_rules! entries {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
         mod slots {
@@ -35,6 +47,7 @@ macro_rules! entries {
 
         /// Looks all of them up, so that no lookup happens in a signal handler later.
         pub fn resolve() {
+            TESTCANCEL.store(next(b"pthread_testcancel\0"), Ordering::Relaxed);
             $(slots::$name.store(next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
         }
 

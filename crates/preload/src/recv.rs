@@ -11,8 +11,8 @@ use crate::iov::{Buffers, NO_PIECE};
 use crate::sys::{
     self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
 };
-use crate::sys::{MsgHdr, Ret, call};
-use crate::{broker, config, process, real, set, spin, tcp};
+use crate::sys::{IoVec, MsgHdr, Ret, call};
+use crate::{broker, config, memory, process, real, set, spin, tcp};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
@@ -20,6 +20,8 @@ const LOOK_US: u64 = 500;
 /// What the loop does next, when the receive lock is let go.
 enum Next {
     Return(Ret),
+    /// Parked for good and drained: the program's own call, with all that it asks for.
+    Verbatim,
     /// Watch the word; then look again.
     Watch,
     /// Sleep in the kernel, in libc's own recv.
@@ -36,20 +38,23 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
         }
         return None;
     }
+    if to.is_refused() {
+        // The kernel says so before it looks for bytes.
+        return None;
+    }
     if to.len_bytes == 0 {
         return nothing(conn, fd, flags);
-    }
-    if to.is_bad() {
-        // The kernel finds out when there is something to copy.
-        return nothing(conn, fd, flags).map(|ret| if ret == 0 { -(EFAULT as Ret) } else { ret });
     }
     let mut call = Call { conn, fd, to, flags, done: 0, watched: false };
     loop {
         match call.step() {
             Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
             Err(Unlocked::Gone) => return None,
-            Err(Unlocked::Reentered) => return Some(-(EINTR as Ret)),
+            // A handler's: there is nothing for it until its thread goes on.
+            Err(Unlocked::Reentered) if call.blocks() => return Some(-(EINTR as Ret)),
+            Err(Unlocked::Reentered) => return Some(-(EAGAIN as Ret)),
             Ok(Next::Return(ret)) => return Some(ret),
+            Ok(Next::Verbatim) => return None,
             Ok(Next::Watch) => call.watch(),
             Ok(Next::Sleep) => {
                 let ret = call.sleep();
@@ -86,6 +91,10 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    fn blocks(&self) -> bool {
+        self.flags & MSG_DONTWAIT == 0 && !self.conn.is_nonblocking()
+    }
+
     fn peeks(&self) -> bool {
         self.flags & MSG_PEEK != 0
     }
@@ -95,7 +104,7 @@ impl Call<'_> {
         let conn = self.conn;
         let guard = conn.lock_rx(self.fd)?;
         let receiver = conn.receiver();
-        let blocks = self.flags & MSG_DONTWAIT == 0 && !conn.is_nonblocking();
+        let blocks = self.blocks();
         let all = self.flags & MSG_WAITALL != 0 && !self.peeks();
         if config::chaos() {
             conn.park_rx(&receiver);
@@ -116,10 +125,15 @@ impl Call<'_> {
                     } else {
                         conn.offers.won();
                     }
-                    if !self.take_ring(&receiver, unread_bytes as usize) {
+                    let goes_on = match self.take_ring(&receiver, unread_bytes as usize) {
+                        Ok(goes_on) => goes_on,
+                        Err(fault) => return Ok(Next::Return(self.result(fault))),
+                    };
+                    if !goes_on {
                         // What is peeked at in the ring and in TCP are one short read.
                         let left = self.to.len_bytes - self.done;
-                        if left > 0 && receiver.phase() == Phase::Parked {
+                        let goes_on = left > 0 && receiver.phase() == Phase::Parked;
+                        if goes_on && !tcp::is_at_mark(self.fd) {
                             self.take_tcp(&receiver, left);
                         }
                         return Ok(Next::Return(self.done as Ret));
@@ -143,6 +157,7 @@ impl Call<'_> {
                         return Ok(self.finish_with(&receiver, ret));
                     }
                 }
+                View::Tcp if receiver.is_never() && self.done == 0 => return Ok(Next::Verbatim),
                 View::Tcp => {
                     if self.done > 0 && !all {
                         // What the ring gave and what TCP has are one short read, which ends
@@ -215,18 +230,25 @@ impl Call<'_> {
         (is_news || conn.due(&conn.rx_looked_at, LOOK_US)) && tcp::is_over(self.fd)
     }
 
-    /// Copies from the ring. False when a peek has seen all of it.
-    fn take_ring(&mut self, receiver: &Receiver<'_, Pages>, unread: usize) -> bool {
+    /// Copies from the ring. False when a peek has seen all of it. A fault takes nothing, as
+    /// with what TCP has queued together.
+    fn take_ring(&mut self, receiver: &Receiver<'_, Pages>, unread: usize) -> Result<bool, Ret> {
         let len = unread.min(self.to.len_bytes - self.done);
+        let mut result = Ok(());
         if self.flags & MSG_TRUNC == 0 {
             self.to.each(self.done, len, |base, len, done| {
-                // SAFETY: the program's own buffer, `len` bytes of it.
-                unsafe { receiver.peek(done as u32, base, len) };
+                if memory::may_fault(base, len) {
+                    result = result.and(give(receiver, done as u32, base, len));
+                } else {
+                    // SAFETY: the program's own buffer, `len` bytes of it.
+                    unsafe { receiver.peek(done as u32, base, len) };
+                }
             });
         }
+        result?;
         self.done += len;
         if self.peeks() {
-            return false;
+            return Ok(false);
         }
         receiver.consume(len as u32);
         self.conn.side().rx.ring_bytes.add(len as u64);
@@ -234,7 +256,7 @@ impl Call<'_> {
         if receiver.block.receiver_cpu() != cpu {
             receiver.block.set_receiver_cpu(cpu);
         }
-        true
+        Ok(true)
     }
 
     /// One recv in the kernel that does not wait. Under the lock.
@@ -262,7 +284,8 @@ impl Call<'_> {
     /// The call ends with what it has, or `ret`; end of stream closes the other direction to
     /// the ring.
     fn finish_with(&self, receiver: &Receiver<'_, Pages>, ret: Ret) -> Next {
-        if ret == 0 || ret < 0 && ret != -(EAGAIN as Ret) && ret != -(EINTR as Ret) {
+        let is_end = ret < 0 && ![EAGAIN, EINTR, EFAULT].contains(&(-ret as i32));
+        if ret == 0 || is_end {
             receiver.never_offer();
             self.conn.park_tx_for_good(self.fd);
             return Next::Return(self.result(ret));
@@ -371,6 +394,14 @@ impl Call<'_> {
         tcp::reset(self.fd);
         self.result(-(ECONNRESET as Ret))
     }
+}
+
+/// From the ring to program memory that may fault.
+#[cold]
+fn give(receiver: &Receiver<'_, Pages>, skip: u32, base: *mut u8, len: usize) -> Result<(), Ret> {
+    let from =
+        receiver.spans(skip, len).map(|(at, len)| IoVec { base: receiver.memory.at(at), len });
+    memory::give(&from, base, len)
 }
 
 impl Conn {

@@ -7,8 +7,8 @@ use yasmin_ring::{Pages, Publish, Room, Sender};
 
 use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
-use crate::sys::{self, EAGAIN, ECONNRESET, MSG_DONTWAIT, MSG_MORE, Ret, call};
-use crate::{config, options, real, recv, set, spin, tcp};
+use crate::sys::{self, EAGAIN, ECONNRESET, IoVec, MSG_DONTWAIT, MSG_MORE, Ret, call};
+use crate::{config, memory, options, real, recv, set, spin, tcp};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
 const LOOK_US: u64 = 1000;
@@ -18,6 +18,8 @@ const FULL_BEFORE_GROWTH: u32 = 2;
 
 enum Next {
     Return(Ret),
+    /// Parked for good: the program's own call, with all that it asks for.
+    Verbatim,
     /// The ring is full: watch the head; then look again.
     Watch,
     /// The rest goes by TCP, in libc's own send, which may sleep.
@@ -59,8 +61,7 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
     if from.len_bytes() == 0 {
         return None;
     }
-    if matches!(from, Source::Buffers(buffers) if buffers.is_bad()) {
-        // The kernel refuses it.
+    if matches!(from, Source::Buffers(buffers) if buffers.is_refused()) {
         return None;
     }
     let mut call = Call { conn, fd, from, flags, done: 0, watched: false };
@@ -76,6 +77,7 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
                 return Some(ret);
             }
             Ok(Next::Return(ret)) => return Some(ret),
+            Ok(Next::Verbatim) => return None,
             Ok(Next::Watch) => call.watch(),
             Ok(Next::Kernel) => {
                 if let Some(ret) = call.sleep() {
@@ -83,6 +85,16 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
                 }
             }
         }
+    }
+}
+
+/// libc sent on behalf of `send`, which had nothing to do with it.
+pub fn sent_verbatim(conn: &'static Conn, fd: c_int, ret: Ret) {
+    if ret > 0
+        && let Ok(_tx) = conn.lock_tx(fd)
+    {
+        conn.side().tx.tcp_bytes.add(ret as u64);
+        conn.sender().hint();
     }
 }
 
@@ -170,6 +182,10 @@ impl Call<'_> {
                     let _ = sender.park();
                     conn.side().tx.parked.add(1);
                 }
+                Room::Tcp if sender.is_never() && self.done == 0 => {
+                    options::apply_cork(conn, self.fd);
+                    return Ok(Next::Verbatim);
+                }
                 Room::Tcp => {
                     conn.side().tx.parked.add(u64::from(was_open));
                     return Ok(self.by_tcp(&sender));
@@ -205,11 +221,19 @@ impl Call<'_> {
     ) -> Result<usize, Ret> {
         match self.from {
             Source::Buffers(buffers) => {
+                let mut result = Ok(len);
                 buffers.each(self.done, len, |base, len, done| {
-                    // SAFETY: the program's own buffer, `len` bytes of it.
-                    unsafe { sender.fill(write, done as u32, base, len) };
+                    if memory::may_fault(base, len) {
+                        let to = sender.spans(write, done as u32, len);
+                        let to = to.map(|(at, len)| IoVec { base: sender.memory.at(at), len });
+                        let taken = memory::take(base, &to, len);
+                        result = result.and_then(|len| taken.map(|()| len));
+                    } else {
+                        // SAFETY: the program's own buffer, `len` bytes of it.
+                        unsafe { sender.fill(write, done as u32, base, len) };
+                    }
                 });
-                Ok(len)
+                result
             }
             Source::File { fd, offset, .. } => {
                 let mut done = 0;

@@ -67,6 +67,7 @@ trampolines! {
     popen, POPEN, process::before_spawn;
     vfork, VFORK, process::before_lending;
     clone, CLONE, process::before_lending;
+    pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
     dprintf, DPRINTF, stdio_takes;
     vdprintf, VDPRINTF, stdio_takes;
     fdopen, FDOPEN, stdio_takes;

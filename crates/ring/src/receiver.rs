@@ -146,21 +146,28 @@ impl<M: Memory> Receiver<'_, M> {
     /// # Safety
     /// `to` is writable for `len_bytes`.
     pub unsafe fn peek(&self, skip_bytes: u32, to: *mut u8, len_bytes: usize) -> usize {
+        let [(at, first), (_, second)] = self.spans(skip_bytes, len_bytes);
+        // SAFETY: both pieces are inside the ring and inside `len_bytes`.
+        unsafe {
+            self.memory.copy_out(at, to, first);
+            if second > 0 {
+                self.memory.copy_out(0, to.add(first), second);
+            }
+        }
+        first + second
+    }
+
+    /// The one or two pieces (offset, bytes) of the ring where up to `len_bytes` of what the
+    /// last `look` found lie, `skip_bytes` behind the head.
+    pub fn spans(&self, skip_bytes: u32, len_bytes: usize) -> [(u32, usize); 2] {
         let head = self.state.head.position();
+        // unread <= size: checked when the word was taken.
         let unread = self.state.tail_seen.position().since(head) as usize;
         let size = class_bytes(self.state.class.load(Relaxed) as u8);
         let len = len_bytes.min(unread.saturating_sub(skip_bytes as usize));
         let at = head.plus(u64::from(skip_bytes)).offset(size);
         let first = len.min((size - at) as usize);
-        // SAFETY: both pieces are inside the ring of `size` (unread <= size, checked when the
-        // word was taken) and inside `len_bytes`.
-        unsafe {
-            self.memory.copy_out(at, to, first);
-            if len > first {
-                self.memory.copy_out(0, to.add(first), len - first);
-            }
-        }
-        len
+        [(at, first), (0, len - first)]
     }
 
     /// Gives `len_bytes` (no more than are unread) back to the sender.
@@ -246,6 +253,11 @@ impl<M: Memory> Receiver<'_, M> {
     /// Never offers again. Parks only if nothing new came; the caller looks and tries again.
     pub fn never_offer(&self) {
         set(&self.state.never);
+    }
+
+    /// Whether TCP has it all from now on: parked for good.
+    pub fn is_never(&self) -> bool {
+        is_set(&self.state.never)
     }
 
     pub fn phase(&self) -> Phase {

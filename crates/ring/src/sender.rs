@@ -252,6 +252,11 @@ impl<M: Memory> Sender<'_, M> {
         Ok(())
     }
 
+    /// Whether TCP has it all from now on: parked for good.
+    pub fn is_never(&self) -> bool {
+        is_set(&self.state.never)
+    }
+
     /// Parks for good from inside a signal handler that interrupted this very half, which may
     /// have changed the word and not yet its own books: no check, and no book is touched but
     /// `never`. The interrupted operation finds the word parked, and follows by TCP.

@@ -6,18 +6,28 @@
 
 mod ends;
 mod flags;
+mod memory;
 mod options;
 mod passing;
 mod programs;
 mod setup;
 mod sharing;
+mod signals;
+mod special;
 mod time;
 mod waiting;
 
 use yasmin_tests::peer;
-use yasmin_tests::script::{Duo, compare};
+use yasmin_tests::script::{Duo, compare, compare_waiting};
 
 #[track_caller]
 fn check(scenario: fn(&mut Duo)) {
     compare(peer!("script"), scenario);
+}
+
+/// For scenarios in which an end offers while the other one is not there yet: it does not wait
+/// for long.
+#[track_caller]
+fn check_alone(scenario: fn(&mut Duo)) {
+    compare_waiting(peer!("script"), 50, scenario);
 }

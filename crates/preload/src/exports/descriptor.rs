@@ -124,7 +124,7 @@ unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int 
     };
     if let (Entry::Conn(conn), 0) = (table::get(fd), family) {
         // AF_UNSPEC dissolves the association.
-        conn.unname(fd);
+        conn.dissolve(fd);
     }
     // SAFETY: the program's own arguments.
     let ret = unsafe { real::connect(fd, addr, len) };

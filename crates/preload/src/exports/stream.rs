@@ -2,20 +2,25 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::{check, counted, counted_if_candidate, piece, receive, transmit};
+use super::{check, counted, counted_if_candidate, piece, piece_cut, receive, transmit};
 use crate::conn::Conn;
 use crate::iov::{self, Buffers};
 use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, options, process, real, recv, send};
+use crate::{clock, memory, options, process, real, recv, send};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
     let one = piece(buf, len);
     // SAFETY: the program's own arguments.
-    receive(fd, Some(Buffers::one(&one)), 0, || unsafe { real::read(fd, buf, len) })
+    receive(fd, some_bytes(Buffers::one(&one)), 0, || unsafe { real::read(fd, buf, len) })
+}
+
+/// read and readv of no bytes, unlike recv of none, neither wait nor look.
+fn some_bytes(to: Buffers<'_>) -> Option<Buffers<'_>> {
+    (to.len_bytes > 0).then_some(to)
 }
 
 #[unsafe(no_mangle)]
@@ -34,7 +39,7 @@ unsafe extern "C" fn write(fd: c_int, buf: *const u8, len: usize) -> isize {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn recv(fd: c_int, buf: *mut u8, len: usize, flags: c_int) -> isize {
-    let one = piece(buf, len);
+    let one = piece_cut(buf, len);
     // SAFETY: the program's own arguments.
     receive(fd, Some(Buffers::one(&one)), flags, || unsafe { real::recv(fd, buf, len, flags) })
 }
@@ -54,7 +59,7 @@ unsafe extern "C" fn __recv_chk(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn send(fd: c_int, buf: *const u8, len: usize, flags: c_int) -> isize {
-    let one = piece(buf, len);
+    let one = piece_cut(buf, len);
     // SAFETY: the program's own arguments.
     transmit(fd, Some(Buffers::one(&one)), flags, || unsafe { real::send(fd, buf, len, flags) })
 }
@@ -68,7 +73,7 @@ unsafe extern "C" fn recvfrom(
     addr: *mut c_void,
     addrlen: *mut u32,
 ) -> isize {
-    let one = piece(buf, len);
+    let one = piece_cut(buf, len);
     let mut asked_kernel = false;
     let ret = receive(fd, Some(Buffers::one(&one)), flags, || {
         asked_kernel = true;
@@ -107,7 +112,7 @@ unsafe extern "C" fn sendto(
     addr: *const c_void,
     addrlen: u32,
 ) -> isize {
-    let one = piece(buf, len);
+    let one = piece_cut(buf, len);
     // An address on a connected TCP socket is ignored by the kernel too.
     transmit(fd, Some(Buffers::one(&one)), flags, || {
         // SAFETY: the program's own arguments.
@@ -117,10 +122,14 @@ unsafe extern "C" fn sendto(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readv(fd: c_int, pieces: *const IoVec, count: c_int) -> isize {
+    if table::raw(fd) == 0 {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::readv(fd, pieces, count) };
+    }
     // SAFETY: the program's own arguments.
     let to = unsafe { iov::count(count).and_then(|count| Buffers::many(pieces, count)) };
     // SAFETY: as above.
-    receive(fd, to, 0, || unsafe { real::readv(fd, pieces, count) })
+    receive(fd, to.and_then(some_bytes), 0, || unsafe { real::readv(fd, pieces, count) })
 }
 
 #[unsafe(no_mangle)]
@@ -163,7 +172,7 @@ unsafe extern "C" fn pwritev2(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize {
-    if table::raw(fd) == 0 || msg.is_null() {
+    if table::raw(fd) == 0 || !memory::is_readable(msg, 1) {
         // SAFETY: the program's own arguments.
         return unsafe { real::recvmsg(fd, msg, flags) };
     }
@@ -178,7 +187,9 @@ unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize
     if ret >= 0 && !asked_kernel {
         // SAFETY: the program's own message; TCP gives neither name nor control data.
         unsafe {
-            (*msg).namelen = 0;
+            if !(*msg).name.is_null() {
+                (*msg).namelen = 0;
+            }
             (*msg).controllen = 0;
             (*msg).flags = 0;
         }
@@ -188,21 +199,29 @@ unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) -> isize {
-    if msg.is_null() {
+    if !memory::is_readable(msg, 1) {
         // SAFETY: the program's own arguments.
         return unsafe { real::sendmsg(fd, msg, flags) };
     }
-    // SAFETY: the program's own message.
-    let (has_control, from) = unsafe {
-        let has_control = !(*msg).control.is_null() && (*msg).controllen > 0;
-        if has_control {
-            passes_descriptors(&*msg);
-        }
-        (has_control, Buffers::many((*msg).iov, (*msg).iovlen))
-    };
-    if has_control && let Entry::Conn(conn) = table::get(fd) {
+    // SAFETY: the program's own message, readable.
+    let (control, len, iov, count) =
+        unsafe { ((*msg).control.cast::<u8>(), (*msg).controllen, (*msg).iov, (*msg).iovlen) };
+    let has_control = len > 0 && memory::is_readable(control, len);
+    if has_control {
+        // SAFETY: as above, and so are the control data.
+        unsafe { passes_descriptors(&*msg) };
+    }
+    if table::raw(fd) == 0 {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::sendmsg(fd, msg, flags) };
+    }
+    if len > 0
+        && let Entry::Conn(conn) = table::get(fd)
+    {
         conn.park_tx_for_good(fd);
     }
+    // SAFETY: the program's own message.
+    let from = unsafe { Buffers::many(iov, count) };
     // SAFETY: the program's own arguments.
     transmit(fd, from, flags, || unsafe { real::sendmsg(fd, msg, flags) })
 }
@@ -331,7 +350,12 @@ unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: 
         return kernel();
     }
     let source = Source::File { fd: from, offset: start, len_bytes: count.min(0x7fff_f000) };
-    let Some(ret) = send::send(conn, out, source, 0) else { return kernel() };
+    process::cancellation_point();
+    let Some(ret) = send::send(conn, out, source, 0) else {
+        let ret = kernel();
+        send::sent_verbatim(conn, out, ret);
+        return ret;
+    };
     if ret > 0 {
         // SAFETY: the program's own variable, or no memory involved.
         unsafe {

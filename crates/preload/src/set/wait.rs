@@ -11,7 +11,7 @@ use crate::conn::Conn;
 use crate::sys::{self, EpollEvent, call};
 use crate::table::{self, Watch};
 use crate::timeout::Timeout;
-use crate::{clock, real, spin, tcp};
+use crate::{clock, process, real, spin, tcp};
 
 /// One epoll_wait in any of its forms, with the program's own buffer.
 pub struct Wait {
@@ -93,6 +93,7 @@ fn writable(conn: &'static Conn) -> bool {
 impl Set {
     /// epoll_wait in all its forms. Returns as libc does.
     pub fn wait(&self, wait: &Wait) -> c_int {
+        process::cancellation_point();
         let is_plain = self.is_foreign()
             || wait.max <= 0
             || self.hot_len.load(Ordering::Relaxed) == 0

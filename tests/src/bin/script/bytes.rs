@@ -19,6 +19,7 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         ["recvall", name, len] => receive_all(script, name, number(len)?),
         ["drain", name] => receive_all(script, name, u64::MAX),
         ["fill", name] => fill(script, name),
+        ["brim", name] => brim(script, name),
         ["urgent", name] => {
             let (fd, ..) = script.streams(name)?;
             sys::send(fd, b"!", libc::MSG_OOB).map(|sent| sent.to_string())
@@ -41,7 +42,7 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
     }
 }
 
-fn flags_of(text: &str) -> Result<i32> {
+pub fn flags_of(text: &str) -> Result<i32> {
     let mut flags = 0;
     for word in text.split('+').filter(|word| !word.is_empty() && *word != "-") {
         flags |= match word {
@@ -51,6 +52,7 @@ fn flags_of(text: &str) -> Result<i32> {
             "trunc" => libc::MSG_TRUNC,
             "oob" => libc::MSG_OOB,
             "more" => libc::MSG_MORE,
+            "zerocopy" => libc::MSG_ZEROCOPY,
             "nosignal" => libc::MSG_NOSIGNAL,
             other => return Err(wrong(other)),
         };
@@ -210,4 +212,29 @@ fn fill(script: &Script, name: &str) -> Result<String> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Sends until there is no room for a single byte.
+fn brim(script: &Script, name: &str) -> Result<String> {
+    fill(script, name)?;
+    let (fd, stream, _) = script.streams(name)?;
+    let mut data = vec![0; 1024];
+    let mut refused = 0;
+    // Room comes back as long as the peer's kernel takes what was queued.
+    while refused < 2 {
+        stream.pattern.fill(stream.at(), &mut data);
+        match sys::send(fd, &data, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
+            Ok(sent) => {
+                stream.advance(sent);
+                refused = 0;
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                refused += usize::from(data.len() == 1);
+                data.truncate(1);
+                sys::poll_events(fd, 0, 20)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok("ok".to_owned())
 }

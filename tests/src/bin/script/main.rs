@@ -10,6 +10,7 @@
 //! send C 1000 [more+dontwait] [FORM] | recv C 1000 [peek] [FORM] | sendall | recvall | drain
 //! poll C in+out 100 | epoll E | epadd E C in+et | epmod | epdel E C | epwait E 100
 //! set C nodelay 1 | get C nodelay | names C | state C | unread C | unsent C | atmark C
+//! vec C FORM 10,null20,none30 [flags] | badheader C FORM KIND       see sys::memory
 //! async T COMMAND | asleep T | kick T | join T        threads
 //! fork P | in P COMMAND | reap P                      children
 //! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
@@ -17,6 +18,7 @@
 //! ```
 
 mod bytes;
+mod calls;
 mod children;
 mod descriptors;
 mod options;
@@ -194,16 +196,15 @@ impl Script {
 fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
     match *words {
         ["listen", name, family] => listen(script, name, family),
-        ["accept", listener, name] => {
-            let (fd, _) = sys::accept(script.object(listener)?.fd, 0)?;
-            script.add(name, script.connection(name, fd, false));
-            Ok("ok".to_owned())
+        ["accept", listener, name] => accept(script, listener, name, 0),
+        ["accept", listener, name, "nonblock"] => {
+            accept(script, listener, name, libc::SOCK_NONBLOCK)
         }
         ["connect", name, ip, port] => connect(script, name, ip, port, 0),
         ["connect", name, ip, port, "nonblock"] => {
             connect(script, name, ip, port, libc::SOCK_NONBLOCK)
         }
-        ["send" | "recv" | "sendall" | "recvall" | "drain" | "fill", ..]
+        ["send" | "recv" | "sendall" | "recvall" | "drain" | "fill" | "brim", ..]
         | ["urgent" | "badsend" | "badrecv" | "manyparts", ..] => bytes::run(script, words),
         ["shutdown", name, how] => {
             let how = match how {
@@ -243,11 +244,17 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["handler", how] => sys::handle_signal(libc::SIGUSR1, how == "restart").map(ok),
         ["exit", status] => std::process::exit(number(status)?),
         ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait", ..] => wait::run(script, words),
-        ["async" | "asleep" | "kick" | "join", ..] => threads::run(script, words),
+        ["async" | "asleep" | "kick" | "nudge" | "join", ..] => threads::run(script, words),
         ["fork" | "in" | "reap" | "leave", ..] => children::run(script, words),
         ["exec" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
-        _ => Err(wrong(&words.join(" "))),
+        _ => calls::run(script, words),
     }
+}
+
+fn accept(script: &Script, listener: &str, name: &str, flags: i32) -> Result<String> {
+    let (fd, _) = sys::accept(script.object(listener)?.fd, flags)?;
+    script.add(name, script.connection(name, fd, false));
+    Ok("ok".to_owned())
 }
 
 fn listen(script: &Script, name: &str, family: &str) -> Result<String> {

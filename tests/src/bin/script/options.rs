@@ -25,6 +25,11 @@ fn option_of(name: &str) -> Result<(i32, i32)> {
         "sndbuf" => (socket, libc::SO_SNDBUF),
         "oobinline" => (socket, libc::SO_OOBINLINE),
         "reuseaddr" => (socket, libc::SO_REUSEADDR),
+        "zerocopy" => (socket, libc::SO_ZEROCOPY),
+        "timestampns" => (socket, libc::SO_TIMESTAMPNS),
+        "inq" => (libc::SOL_TCP, libc::TCP_INQ),
+        "fastopen" => (libc::SOL_TCP, libc::TCP_FASTOPEN),
+        "fastopenconnect" => (libc::SOL_TCP, libc::TCP_FASTOPEN_CONNECT),
         "priority" => (socket, libc::SO_PRIORITY),
         other => return Err(wrong(other)),
     })

@@ -40,6 +40,7 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             }
             Ok("asleep".to_owned())
         }
+        ["nudge", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR2).map(ok),
         ["kick", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR1).map(ok),
         ["join", name] => {
             let running = lock(&script.running).remove(name).ok_or_else(|| wrong(name))?;
