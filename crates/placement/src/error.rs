@@ -20,6 +20,12 @@ pub enum Error {
     MixedUnits { chain: String },
     #[error("there is no policy '{0}'; there are: {1}")]
     UnknownPolicy(String, String),
+    #[error(
+        "not proven to be the best within {steps} steps: a better plan could save {gap_percent:.2} %"
+    )]
+    Unproven { steps: u64, gap_percent: f64 },
     #[error("{functions} functions are too many for {policy}: at most {most}")]
     TooLarge { policy: &'static str, functions: usize, most: usize },
+    #[error("{policy} can plan for {most} nodes at most")]
+    TooManyNodes { policy: &'static str, most: usize },
 }

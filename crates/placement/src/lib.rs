@@ -17,24 +17,37 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod adaptive;
+mod bound;
 mod chain;
 mod chain_first;
+mod dice;
 mod error;
+mod exact;
 mod first_free;
 mod host;
+mod numad_like;
 mod objective;
 mod plan;
 mod policy;
+mod problem;
 mod random;
+mod sample;
+mod search;
 mod seats;
+mod state;
 
+pub use adaptive::Adaptive;
 pub use chain::{Chain, End, FunctionId, Traffic, Unit};
 pub use chain_first::ChainFirst;
 pub use error::Error;
+pub use exact::{Exact, Proof};
 pub use first_free::FirstFree;
 pub use host::{Host, HostNode};
+pub use numad_like::NumadLike;
 pub use objective::{Cost, MovePrice, Objective};
 pub use plan::{Move, Plan, Seat};
 pub use policy::{POLICIES, Policy, Settings, policy};
 pub use random::Random;
+pub use sample::{Size, sample};
 pub use yasmin_topology::{CpuId, NodeId};

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Chain, ChainFirst, Error, FirstFree, Host, Objective, Plan, Random};
+use crate::{
+    Adaptive, Chain, ChainFirst, Error, Exact, FirstFree, Host, NumadLike, Objective, Plan, Random,
+};
 
 /// A way of deciding where functions go. Pure: equal input gives an equal plan.
 ///
@@ -23,13 +25,17 @@ pub struct Settings {
 }
 
 /// The names that [`policy`] knows.
-pub const POLICIES: [&str; 3] = ["chain-first", "first-free", "random"];
+pub const POLICIES: [&str; 6] =
+    ["adaptive", "chain-first", "exact", "first-free", "numad-like", "random"];
 
 /// The policy of that name.
 pub fn policy(name: &str, settings: &Settings) -> Result<Box<dyn Policy + Send + Sync>, Error> {
     Ok(match name {
+        "adaptive" => Box::new(Adaptive { objective: settings.objective }),
         "chain-first" => Box::new(ChainFirst),
+        "exact" => Box::new(Exact { objective: settings.objective, ..Exact::default() }),
         "first-free" => Box::new(FirstFree),
+        "numad-like" => Box::new(NumadLike),
         "random" => Box::new(Random { seed: settings.seed }),
         _ => return Err(Error::UnknownPolicy(name.to_owned(), POLICIES.join(", "))),
     })
