@@ -13,6 +13,9 @@ pub trait Memory {
     /// # Safety
     /// `to` is writable for `len_bytes`, and `at + len_bytes` is inside the largest ring.
     unsafe fn copy_out(&self, at: u32, to: *mut u8, len_bytes: usize);
+
+    /// Offset `at` is about to be written.
+    fn expect_write(&self, _at: u32) {}
 }
 
 /// A ring in mapped pages which the peer may write at any time: never a reference to them,
@@ -45,5 +48,20 @@ impl Memory for Pages {
     unsafe fn copy_out(&self, at: u32, to: *mut u8, len_bytes: usize) {
         // SAFETY: as above.
         unsafe { core::ptr::copy_nonoverlapping(self.base.add(at as usize), to, len_bytes) }
+    }
+
+    fn expect_write(&self, at: u32) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch changes nothing that a program can see and never faults; a
+        // processor that has no such instruction does nothing.
+        unsafe {
+            core::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) self.at(at),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
     }
 }
