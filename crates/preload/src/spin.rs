@@ -17,6 +17,10 @@ pub struct Backoff {
 const FAILS_MAX: u32 = 7;
 
 impl Backoff {
+    pub const fn new() -> Self {
+        Self { fails: AtomicU32::new(0), skip: AtomicU32::new(0) }
+    }
+
     pub fn reset(&self) {
         self.won();
     }
@@ -60,7 +64,13 @@ static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
 pub struct Tight {
     /// Ticks at which the last one found nothing.
     empty_at: AtomicU64,
+    /// Ticks at which the last watch was worth it; 0 after one that was not.
+    won_at: AtomicU64,
+    /// What watches after an empty wait taught.
     backoff: Backoff,
+    /// What watches after a won one taught: in a ping-pong the program answers, polls, and has
+    /// the next message before the kernel could be asked.
+    answers: Backoff,
 }
 
 impl Tight {
@@ -69,29 +79,45 @@ impl Tight {
     const WATCH_US: u64 = 4;
     /// Two empty waits so close together are a program that polls.
     const GAP_US: u64 = 2;
+    /// A wait so soon after a won one is likely to follow an answer.
+    const ANSWER_US: u64 = 8;
 
     pub const fn new() -> Self {
-        let backoff = Backoff { fails: AtomicU32::new(0), skip: AtomicU32::new(0) };
-        Self { empty_at: AtomicU64::new(0), backoff }
+        Self {
+            empty_at: AtomicU64::new(0),
+            won_at: AtomicU64::new(0),
+            backoff: Backoff::new(),
+            answers: Backoff::new(),
+        }
     }
 
     pub fn found_nothing(&self) {
         self.empty_at.store(clock::ticks(), Ordering::Relaxed);
     }
 
-    /// Calls `watch` with a budget in ticks if the last empty wait was just now and watching
-    /// was worth it lately; `watch` says whether something stirred.
+    /// Calls `watch` with a budget in ticks if the last empty or won wait was just now and
+    /// watching was worth it lately; `watch` says whether something stirred.
     pub fn try_watching(&self, watch: impl FnOnce(u64) -> bool) {
-        let gap = clock::ticks().wrapping_sub(self.empty_at.load(Ordering::Relaxed));
-        if is_off() || gap > clock::us(Self::GAP_US) || !self.backoff.allows() {
+        let now = clock::ticks();
+        let is_soon =
+            |at: &AtomicU64, us| now.wrapping_sub(at.load(Ordering::Relaxed)) <= clock::us(us);
+        let backoff = if is_soon(&self.empty_at, Self::GAP_US) {
+            &self.backoff
+        } else if is_soon(&self.won_at, Self::ANSWER_US) {
+            &self.answers
+        } else {
+            return;
+        };
+        if is_off() || !backoff.allows() {
             return;
         }
+        self.empty_at.store(0, Ordering::Relaxed);
         if watch(clock::us(Self::WATCH_US)) {
-            // The next one comes before the program has answered: nothing to watch for yet.
-            self.empty_at.store(0, Ordering::Relaxed);
-            self.backoff.won();
+            self.won_at.store(clock::ticks(), Ordering::Relaxed);
+            backoff.won();
         } else {
-            self.backoff.lost();
+            self.won_at.store(0, Ordering::Relaxed);
+            backoff.lost();
         }
     }
 }
