@@ -47,7 +47,7 @@ backend servers
 fn run(stage: &Stage) {
     let ports = [Stage::port(), Stage::port(), Stage::port()];
     make_pages(stage);
-    let server = "server { listen PORT; root FOLDER/root; }";
+    let server = "server { listen @PORT@; root @FOLDER@/root; }";
     let mut servers = [("one", ports[0]), ("two", ports[1])]
         .map(|(name, port)| start_nginx(stage, name, port, server));
     let user = if allowed() { "user haproxy\n  group haproxy" } else { "" };

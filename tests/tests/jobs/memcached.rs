@@ -39,7 +39,7 @@ fn run(stage: &Stage) {
         stage.client("memccp", &[&servers, &file]).run();
         let got = stage.path("got");
         stage.client("memccat", &[&servers, &format!("--file={got}"), &name]).run();
-        crate::assert_same_files(&file, &got);
+        crate::files::assert_same(&file, &got);
     }
     server.terminate();
 }

@@ -24,7 +24,7 @@ fn reload_under_load() {
 fn run(stage: &Stage) {
     let port = Stage::port();
     make_pages(stage);
-    let server = "server { listen PORT backlog=1024; root FOLDER/root; }";
+    let server = "server { listen @PORT@ backlog=1024; root @FOLDER@/root; }";
     let mut nginx = start_nginx(stage, "nginx", port, server);
     let mut clients = Clients::start(stage, port);
     let log = stage.path("nginx.log");

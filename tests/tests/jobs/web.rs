@@ -63,17 +63,17 @@ impl Clients {
 }
 
 const NGINX: &str = "
-daemon off; pid FOLDER/NAME.pid; error_log FOLDER/NAME.log notice;
-USER
+daemon off; pid @FOLDER@/@NAME@.pid; error_log @FOLDER@/@NAME@.log notice;
+@USER@
 worker_processes 2;
 events { worker_connections 1024; }
 http {
   access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000;
-  client_body_temp_path FOLDER/NAME-body; proxy_temp_path FOLDER/NAME-proxy;
-  fastcgi_temp_path FOLDER/NAME-fastcgi; uwsgi_temp_path FOLDER/NAME-uwsgi;
-  scgi_temp_path FOLDER/NAME-scgi; client_max_body_size 0;
-  add_header X-Server NAME;
-  SERVER
+  client_body_temp_path @FOLDER@/@NAME@-body; proxy_temp_path @FOLDER@/@NAME@-proxy;
+  fastcgi_temp_path @FOLDER@/@NAME@-fastcgi; uwsgi_temp_path @FOLDER@/@NAME@-uwsgi;
+  scgi_temp_path @FOLDER@/@NAME@-scgi; client_max_body_size 0;
+  add_header X-Server @NAME@;
+  @SERVER@
 }
 ";
 
@@ -83,11 +83,11 @@ pub fn start_nginx(stage: &Stage, name: &str, port: u16, server: &str) -> Proces
     let folder = stage.folder().display().to_string();
     let user = if allowed() { "user www-data;" } else { "" };
     let config = NGINX
-        .replace("SERVER", server)
-        .replace("FOLDER", &folder)
-        .replace("NAME", name)
-        .replace("USER", user)
-        .replace("PORT", &port.to_string());
+        .replace("@SERVER@", server)
+        .replace("@FOLDER@", &folder)
+        .replace("@NAME@", name)
+        .replace("@USER@", user)
+        .replace("@PORT@", &port.to_string());
     let config = stage.write(&format!("{name}.conf"), config);
     let log = format!("{folder}/{name}.log");
     stage.server("nginx", &["-c", &config, "-e", &log]).listen(port)
