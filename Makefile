@@ -28,9 +28,11 @@ BUILD_NEEDS = cc:gcc pkg-config:pkg-config clang:clang llvm-strip:llvm \
 DEMO_NEEDS = iperf3:iperf3 sockperf:sockperf redis-server:redis-server \
 	redis-benchmark:redis-tools nginx:nginx-light wrk:wrk ip:iproute2
 TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
-	pg_ctlcluster:postgresql haproxy:haproxy memcached:memcached memcaslap:libmemcached-tools
+	pg_ctlcluster:postgresql haproxy:haproxy memcached:memcached memcaslap:libmemcached-tools \
+	sshd:openssh-server rsync:rsync git:git fcgiwrap:fcgiwrap openssl:openssl
 # Large ones, for make jobs only.
-JOBS_NEEDS = rabbitmq-server:rabbitmq-server mpirun.openmpi:openmpi-bin \
+JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
+	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika mpirun.openmpi:openmpi-bin \
 	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
 VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils
 

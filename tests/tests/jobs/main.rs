@@ -4,6 +4,7 @@
 mod files;
 mod git;
 mod haproxy;
+mod java;
 mod memcached;
 mod mpi;
 mod nginx;

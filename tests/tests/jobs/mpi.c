@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	for (int round = 0; round < rounds; round++)
 		for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-			for (int again = 0; again < (sizes[i] < 5000 ? 20 : 2); again++) {
+			for (int again = 0; again < (sizes[i] < 5000 ? 10 : 1); again++) {
 				all_pairs(sizes[i]);
 				ring(sizes[i]);
 			}

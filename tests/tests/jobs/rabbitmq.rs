@@ -7,16 +7,18 @@ fn confirmed_messages() {
     job::check(&Job {
         program: "RabbitMQ",
         job: "confirmed messages of many sizes to four queues, consumed and compared",
-        needs: &["rabbitmq-server", "epmd"],
+        needs: &["rabbitmq-server", "epmd", PYTHON, PIKA],
         is_large: true,
-        rings: Rings::Unused("Erlang waits for every socket with EPOLLONESHOT."),
-        note: "",
+        rings: Rings::Used,
+        note: "Erlang waits for sockets with EPOLLONESHOT, and what it receives stays TCP; what it \
+               sends may go by ring.",
         run,
     });
 }
 
 /// An AMQP client with a package of its own is Debian's, and so needs Debian's Python.
 const PYTHON: &str = "/usr/bin/python3";
+const PIKA: &str = "/usr/lib/python3/dist-packages/pika/__init__.py";
 
 fn run(stage: &Stage) {
     let (user, port, epmd, distribution) =
