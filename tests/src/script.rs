@@ -180,6 +180,17 @@ pub fn compare_waiting(script: &Path, wait_ms: u32, scenario: fn(&mut Duo)) {
 
 #[track_caller]
 fn compare_with(net: Net, knobs: &Knobs, script: &Path, scenario: fn(&mut Duo)) {
+    let moods = [
+        ("rings", knobs.clone()),
+        ("rings, no spinning", knobs.clone().spin(0)),
+        ("rings, chaos", knobs.clone().chaos(100, 11)),
+    ];
+    compare_in(net, &moods, script, scenario);
+}
+
+/// The same in moods of the test's own choice.
+#[track_caller]
+pub fn compare_in(net: Net, moods: &[(&str, Knobs)], script: &Path, scenario: fn(&mut Duo)) {
     let play = |lab: Lab| {
         let mut duo = Duo::new(lab, script);
         scenario(&mut duo);
@@ -189,13 +200,8 @@ fn compare_with(net: Net, knobs: &Knobs, script: &Path, scenario: fn(&mut Duo)) 
     for line in &expected {
         assert!(!line.contains("WRONG"), "on plain TCP: {line}");
     }
-    let moods = [
-        ("rings", knobs.clone()),
-        ("rings, no spinning", knobs.clone().spin(0)),
-        ("rings, chaos", knobs.clone().chaos(100, 11)),
-    ];
     for (mood, knobs) in moods {
-        let got = play(Lab::new(net, knobs));
+        let got = play(Lab::new(net, knobs.clone()));
         let same = expected.iter().zip(&got).take_while(|(one, other)| one == other).count();
         assert!(
             same == expected.len() && same == got.len(),

@@ -17,6 +17,8 @@ use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::ptr::{null, null_mut};
 
+pub mod interrupts;
+
 mod handover;
 
 pub use handover::*;
@@ -600,24 +602,6 @@ pub fn kill_thread(thread: c_int, signal: c_int) -> Result<()> {
         libc::syscall(libc::SYS_tgkill, libc::c_long::from(libc::getpid()), thread, signal)
     };
     check(result as isize).map(drop)
-}
-
-extern "C" fn do_nothing(_: c_int) {}
-
-/// Installs a handler that does nothing, with SA_RESTART or without.
-pub fn handle_signal(signal: c_int, restart: bool) -> Result<()> {
-    // SAFETY: all-zero is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { zeroed() };
-    action.sa_sigaction = do_nothing as extern "C" fn(c_int) as usize;
-    action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
-    // SAFETY: the handler only returns.
-    check_int(unsafe { libc::sigaction(signal, &raw const action, null_mut()) }).map(drop)
-}
-
-/// Gives `signal` its default action back.
-pub fn default_signal(signal: c_int) {
-    // SAFETY: no handler.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
 /// Words that a process shares with its children, for ever.

@@ -5,6 +5,7 @@
 
 mod descriptor;
 mod mapping;
+mod signal;
 mod stream;
 mod wait;
 

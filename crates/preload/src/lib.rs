@@ -34,6 +34,7 @@ mod recv;
 mod select;
 mod send;
 mod set;
+mod signals;
 mod slab;
 mod spin;
 mod sys;

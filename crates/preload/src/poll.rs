@@ -8,6 +8,7 @@ use yasmin_wire::State;
 
 use crate::conn::Conn;
 use crate::set;
+use crate::signals::{self, Handled};
 use crate::spin::Tight;
 use crate::sys::{
     self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, PollFd,
@@ -59,9 +60,12 @@ impl Poll<'_> {
     fn look(&mut self) -> c_int {
         let now = sys::TimeSpec::default();
         LOOKED_AT.store(clock::ticks(), Ordering::Relaxed);
+        // What is ready comes before the signals that the mask lets through.
+        let is_ready = !self.mask.is_null() && self.any_ring();
+        let mask = if is_ready { core::ptr::null() } else { self.mask };
         let (at, count) = (self.fds.as_mut_ptr(), self.fds.len());
         // SAFETY: the program's own arguments; a signal set of the kernel's is 8 bytes.
-        let ret = unsafe { call!(ppoll, at, count, &raw const now, self.mask, 8) as c_int };
+        let ret = unsafe { call!(ppoll, at, count, &raw const now, mask, 8) as c_int };
         set::note_kernel_told(ret);
         self.note_ready();
         ret
@@ -120,6 +124,7 @@ impl Poll<'_> {
 
     fn wait_on_conns(&mut self) -> c_int {
         let start_ns = if self.timeout.ns > 0 { clock::now_ns() } else { 0 };
+        let handled = Handled::now();
         let mut spin_until = 0;
         if self.timeout.is_now() {
             TIGHT.try_watching(|budget| self.watch(budget));
@@ -129,7 +134,7 @@ impl Poll<'_> {
             let asks = !is_busy && self.must_ask(spin_until == 0);
             if asks {
                 let ret = self.look();
-                if ret < 0 {
+                if ret < 0 && (ret != -sys::EINTR || !self.any_ring()) {
                     return sys::returned(ret as isize) as c_int;
                 }
             } else {
@@ -155,14 +160,14 @@ impl Poll<'_> {
             if spin_until == 0 {
                 spin_until = now + self.budget();
             }
-            if now < spin_until && self.any_awake() {
+            if now < spin_until && self.any_awake() && !handled.is_past() {
                 self.watch(spin_until - now);
                 if clock::ticks() >= spin_until {
                     self.conns().for_each(|(_, conn)| conn.rx_spin.lost());
                 }
                 continue;
             }
-            if let Some(ret) = self.sleep(start_ns) {
+            if let Some(ret) = self.sleep(start_ns, handled) {
                 return ret;
             }
         }
@@ -178,6 +183,14 @@ impl Poll<'_> {
                 let one = &self.fds[at];
                 one.events & (POLLIN | POLLRDNORM) != 0 && is_readable(conn, one.fd)
             })
+    }
+
+    fn any_ring(&self) -> bool {
+        self.conns().any(|(at, conn)| {
+            let one = &self.fds[at];
+            one.events & (POLLIN | POLLRDNORM) != 0 && is_readable(conn, one.fd)
+                || one.events & (POLLOUT | POLLWRNORM) != 0 && is_writable(conn, one.fd)
+        })
     }
 
     /// Whether the kernel has to be asked before the rings may answer alone.
@@ -221,7 +234,11 @@ impl Poll<'_> {
     }
 
     fn budget(&self) -> u64 {
-        if spin::is_off() || !self.conns().any(|(_, conn)| conn.rx_spin.allows()) {
+        // Which signals may interrupt under the program's mask only the kernel can tell.
+        if spin::is_off()
+            || !self.mask.is_null()
+            || !self.conns().any(|(_, conn)| conn.rx_spin.allows())
+        {
             return 0;
         }
         let budget = spin::budget_ticks();
@@ -262,7 +279,7 @@ impl Poll<'_> {
     }
 
     /// Parks what is open and sleeps in the kernel. `None`: one has something, look again.
-    fn sleep(&mut self, start_ns: u64) -> Option<c_int> {
+    fn sleep(&mut self, start_ns: u64, handled: Handled) -> Option<c_int> {
         let mut counted = 0;
         let mut is_parked = true;
         for one in self.fds.iter() {
@@ -277,6 +294,9 @@ impl Poll<'_> {
             }
         }
         let ret = is_parked.then(|| {
+            if handled.is_past() {
+                return signals::interrupted();
+            }
             let timeout = self.timeout.less(start_ns);
             self.sleep_on_candidates(timeout)
         });

@@ -7,6 +7,7 @@ use yasmin_channel::side::Rx;
 
 use crate::conn;
 use crate::set;
+use crate::signals;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, call};
 use crate::table::{self, Entry};
 use crate::{broker, memory, real};
@@ -155,6 +156,7 @@ fn became_child() {
     conn::POOL.reset_lock();
     set::POOL.reset_lock();
     memory::forget_holder();
+    signals::reset_lock();
     broker::forget_in_child();
     for fd in 0..table::end() {
         match table::get(fd) {

@@ -3,6 +3,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::signals::Action;
 use crate::sys::{self, EpollEvent, IoVec, MMsgHdr, MsgHdr, PollFd, TimeSpec};
 
 unsafe extern "C" {
@@ -118,4 +119,12 @@ entries! {
     connect(fd: c_int, addr: *const c_void, len: u32) -> c_int;
     accept(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int;
     accept4(fd: c_int, addr: *mut c_void, len: *mut u32, flags: c_int) -> c_int;
+    sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
+    signal(signal: c_int, handler: usize) -> usize;
+    bsd_signal(signal: c_int, handler: usize) -> usize;
+    ssignal(signal: c_int, handler: usize) -> usize;
+    sysv_signal(signal: c_int, handler: usize) -> usize;
+    __sysv_signal(signal: c_int, handler: usize) -> usize;
+    sigset(signal: c_int, handler: usize) -> usize;
+    siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
 }

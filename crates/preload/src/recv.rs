@@ -8,6 +8,7 @@ use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
+use crate::signals::Handled;
 use crate::sys::{
     self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
 };
@@ -45,7 +46,8 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
     if to.len_bytes == 0 {
         return nothing(conn, fd, flags);
     }
-    let mut call = Call { conn, fd, to, flags, done: 0, watched: false };
+    let handled = Handled::now();
+    let mut call = Call { conn, fd, to, flags, done: 0, watched: false, handled };
     loop {
         match call.step() {
             Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
@@ -88,6 +90,8 @@ struct Call<'a> {
     done: usize,
     /// The word was watched in this call, without success.
     watched: bool,
+    /// Signals that this thread had handled when the call began.
+    handled: Handled,
 }
 
 impl Call<'_> {
@@ -361,7 +365,16 @@ impl Call<'_> {
         let mut pieces = [NO_PIECE; 16];
         let left = self.to.len_bytes - self.done;
         let pieces = self.to.rest(self.done, left, &mut pieces);
-        let ret = libc_recv(self.fd, pieces, self.flags);
+        let goes_on = self.done > 0;
+        let ret = if self.handled.ends_call(self.fd, self.done, sys::SO_RCVTIMEO) {
+            -(EINTR as Ret)
+        } else if goes_on {
+            // A handler that restarts calls ends one that has moved something: the kernel
+            // would not know that this one has.
+            tcp::sleep_until(self.fd, sys::POLLIN, sys::SO_RCVTIMEO)
+        } else {
+            libc_recv(self.fd, pieces, self.flags)
+        };
         let Ok(_rx) = self.conn.lock_rx(self.fd) else {
             // Closed by another thread meanwhile; its memory is gone.
             return Some(self.result(ret));
@@ -370,6 +383,15 @@ impl Call<'_> {
         side.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
         self.watched = false;
         let receiver = self.conn.receiver();
+        if ret > 0 && goes_on {
+            // Still parked: nobody offers while somebody sleeps.
+            let ret = self.take_tcp(&receiver, left);
+            if ret == -(EAGAIN as Ret) || ret > 0 && self.done < self.to.len_bytes {
+                return None;
+            }
+            let Next::Return(ret) = self.finish_with(&receiver, ret) else { return None };
+            return Some(ret);
+        }
         if ret > 0 {
             if !self.peeks() {
                 side.rx.tcp_bytes.add(ret as u64);
@@ -383,7 +405,13 @@ impl Call<'_> {
     }
 
     /// Sleeps until TCP has something, and leaves it there.
-    fn await_tcp(&self) -> Ret {
+    fn await_tcp(&mut self) -> Ret {
+        if self.handled.ends_call(self.fd, self.done, sys::SO_RCVTIMEO) {
+            return -(EINTR as Ret);
+        }
+        if self.done > 0 {
+            return tcp::sleep_until(self.fd, sys::POLLIN, sys::SO_RCVTIMEO);
+        }
         let mut byte = 0u8;
         // SAFETY: one byte of ours.
         let ret = unsafe { real::recv(self.fd, &raw mut byte, 1, MSG_PEEK) };

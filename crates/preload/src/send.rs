@@ -7,7 +7,8 @@ use yasmin_ring::{Pages, Publish, Room, Sender};
 
 use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
-use crate::sys::{self, EAGAIN, ECONNRESET, IoVec, MSG_DONTWAIT, MSG_MORE, Ret, call};
+use crate::signals::Handled;
+use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, IoVec, MSG_DONTWAIT, MSG_MORE, Ret, call};
 use crate::{config, memory, options, real, recv, set, spin, tcp};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
@@ -64,7 +65,8 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
     if matches!(from, Source::Buffers(buffers) if buffers.is_refused()) {
         return None;
     }
-    let mut call = Call { conn, fd, from, flags, done: 0, watched: false };
+    let handled = Handled::now();
+    let mut call = Call { conn, fd, from, flags, done: 0, watched: false, handled };
     loop {
         match call.step() {
             Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
@@ -105,6 +107,8 @@ struct Call<'a> {
     flags: c_int,
     done: usize,
     watched: bool,
+    /// Signals that this thread had handled when the call began.
+    handled: Handled,
 }
 
 impl Call<'_> {
@@ -310,8 +314,12 @@ impl Call<'_> {
     /// The rest in libc's send, without the lock; nobody opens the direction meanwhile.
     /// `None`: there were more pieces than one send takes.
     fn sleep(&mut self) -> Option<Ret> {
+        let had_sent = self.done > 0;
         let mut tried = self.from.len_bytes() - self.done;
         let ret = match self.from {
+            _ if self.handled.ends_call(self.fd, self.done, sys::SO_SNDTIMEO) => -(EINTR as Ret),
+            // A handler that restarts calls ends one that has moved something.
+            _ if self.done > 0 => tcp::sleep_until(self.fd, sys::POLLOUT, sys::SO_SNDTIMEO),
             Source::Buffers(buffers) => {
                 let mut pieces = [NO_PIECE; 16];
                 let left = buffers.len_bytes - self.done;
@@ -325,6 +333,9 @@ impl Call<'_> {
             return Some(self.result(ret));
         };
         self.conn.side().tx.kernel_senders.fetch_sub(1, Ordering::SeqCst);
+        if ret > 0 && had_sent {
+            return None;
+        }
         if ret > 0 {
             let sender = self.conn.sender();
             self.sent(&sender, ret);

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
 
 use crate::config::SPIN_US;
+use crate::signals::Handled;
 use crate::{clock, real, sys};
 
 /// What a kind of attempt taught: after attempts that failed it skips more and more of them.
@@ -209,6 +210,7 @@ pub fn watch_many(
     looks: u32,
 ) -> bool {
     let start = clock::ticks();
+    let handled = Handled::now();
     let mut last = start;
     loop {
         let peer = peer_cpu();
@@ -230,7 +232,7 @@ pub fn watch_many(
             return stirs();
         }
         last = now;
-        if now.wrapping_sub(start) > budget {
+        if now.wrapping_sub(start) > budget || handled.is_past() {
             return stirs();
         }
     }

@@ -2,7 +2,11 @@
 
 use core::ffi::c_int;
 
-use crate::sys::{self, FIONREAD, SIOCOUTQ, SOL_TCP, TCP_INFO, call};
+use crate::real;
+use crate::sys::{
+    self, EAGAIN, FIONREAD, PollFd, Ret, SIOCOUTQ, SOL_SOCKET, SOL_TCP, TCP_INFO, call,
+};
+use crate::timeout::Timeout;
 
 /// Offsets in struct tcp_info (linux/tcp.h).
 const BYTES_ACKED: usize = 120;
@@ -105,4 +109,27 @@ pub fn reset(fd: c_int) {
     let unspecified = [0u16; 8];
     // SAFETY: an AF_UNSPEC address of 16 bytes: tcp_disconnect.
     unsafe { call!(connect, fd, unspecified.as_ptr(), 16) };
+}
+
+/// SO_RCVTIMEO or SO_SNDTIMEO.
+pub fn timeout(fd: c_int, option: c_int) -> Timeout {
+    let mut time = [0i64; 2];
+    let mut len = 16u32;
+    // SAFETY: a struct timeval of ours.
+    let ret = unsafe { call!(getsockopt, fd, SOL_SOCKET, option, time.as_mut_ptr(), &raw mut len) };
+    let ns = time[0].saturating_mul(1_000_000_000).saturating_add(time[1] * 1000);
+    Timeout { ns: if ret < 0 || ns == 0 { -1 } else { ns } }
+}
+
+/// Sleeps until one of `events` is there, in libc's poll: any handler ends it. Returns what
+/// poll found, or minus errno: EAGAIN after the socket's own timeout.
+pub fn sleep_until(fd: c_int, events: i16, option: c_int) -> Ret {
+    let mut one = PollFd { fd, events, revents: 0 };
+    // SAFETY: one pollfd of ours.
+    let ret = unsafe { real::poll(&raw mut one, 1, timeout(fd, option).ms()) };
+    match ret {
+        0 => -(EAGAIN as Ret),
+        1.. => Ret::from(one.revents),
+        _ => -(sys::errno() as Ret),
+    }
 }

@@ -6,6 +6,7 @@
 
 mod ends;
 mod flags;
+mod interrupts;
 mod memory;
 mod options;
 mod passing;

@@ -8,6 +8,7 @@ use yasmin_wire::State;
 
 use super::{EDGE, IDLE_LOOKS, IN, LOOK_US, OUT, RDNORM, Set, WRNORM, note_kernel_told};
 use crate::conn::Conn;
+use crate::signals::{self, Handled};
 use crate::sys::{self, EpollEvent, call};
 use crate::table::{self, Watch};
 use crate::timeout::Timeout;
@@ -102,6 +103,7 @@ impl Set {
             return self.sleep(wait, wait.timeout);
         }
         let start_ns = if wait.timeout.ns > 0 { clock::now_ns() } else { 0 };
+        let handled = Handled::now();
         let mut spin_until = 0;
         if wait.timeout.is_now() {
             self.tight.try_watching(|budget| self.watch(budget));
@@ -134,10 +136,11 @@ impl Set {
             }
             let now = clock::ticks();
             if spin_until == 0 {
-                let spins = !spin::is_off() && self.spin.allows();
+                // Which signals may interrupt under the program's mask only the kernel can tell.
+                let spins = !spin::is_off() && wait.mask.is_null() && self.spin.allows();
                 spin_until = if spins { now + self.budget(wait.timeout) } else { now };
             }
-            if now < spin_until {
+            if now < spin_until && !handled.is_past() {
                 self.watch(spin_until - now);
                 if clock::ticks() >= spin_until {
                     self.spin.lost();
@@ -146,7 +149,11 @@ impl Set {
             }
             self.sleepers.fetch_add(1, Ordering::SeqCst);
             if self.park_all() {
-                let ret = wait.kernel(0, wait.timeout.less(start_ns));
+                let ret = if handled.is_past() {
+                    signals::interrupted()
+                } else {
+                    wait.kernel(0, wait.timeout.less(start_ns))
+                };
                 self.sleepers.fetch_sub(1, Ordering::SeqCst);
                 return ret;
             }

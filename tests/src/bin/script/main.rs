@@ -11,7 +11,8 @@
 //! poll C in+out 100 | epoll E | epadd E C in+et | epmod | epdel E C | epwait E 100
 //! set C nodelay 1 | get C nodelay | names C | state C | unread C | unsent C | atmark C
 //! vec C FORM 10,null20,none30 [flags] | badheader C FORM KIND       see sys::memory
-//! async T COMMAND | asleep T | kick T | join T        threads
+//! async T COMMAND | asleep T | waiting T | kick T | join T        threads
+//! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
 //! fork P | in P COMMAND | reap P                      children
 //! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
 //! dup C D | dup2 C D | dup3 C D | dupfd C D 100 | cloexec C 1 | pair U V | give U C | take V C
@@ -21,6 +22,7 @@ mod bytes;
 mod calls;
 mod children;
 mod descriptors;
+mod interrupts;
 mod options;
 mod programs;
 mod threads;
@@ -238,13 +240,16 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["unsent", name] => sys::unacknowledged(script.object(name)?.fd).map(|len| len.to_string()),
         ["atmark", name] => sys::at_mark(script.object(name)?.fd).map(|at| at.to_string()),
         ["sigpipe", "default"] => {
-            sys::default_signal(libc::SIGPIPE);
+            sys::interrupts::default_signal(libc::SIGPIPE);
             Ok("ok".to_owned())
         }
-        ["handler", how] => sys::handle_signal(libc::SIGUSR1, how == "restart").map(ok),
+        ["handler" | "handled" | "tryhandlers" | "blocked" | "pending", ..]
+        | ["ppoll" | "pselect" | "eppwait" | "eppwait2", ..] => interrupts::run(script, words),
         ["exit", status] => std::process::exit(number(status)?),
         ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait", ..] => wait::run(script, words),
-        ["async" | "asleep" | "kick" | "nudge" | "join", ..] => threads::run(script, words),
+        ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] => {
+            threads::run(script, words)
+        }
         ["fork" | "in" | "reap" | "leave", ..] => children::run(script, words),
         ["exec" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
         _ => calls::run(script, words),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use yasmin_tests::sys::{self, libc};
 
-use crate::{Running, Script, execute, lock, ok, wrong};
+use crate::{Running, Script, execute, lock, number, ok, wrong};
 
 pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
     match *words {
@@ -41,6 +41,9 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             Ok("asleep".to_owned())
         }
         ["nudge", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR2).map(ok),
+        // Asleep, or long enough at it to be watching.
+        ["waiting", name] => wait_for_wait(thread_of(script, name)?, 20),
+        ["waiting", name, ms] => wait_for_wait(thread_of(script, name)?, number(ms)?),
         ["kick", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR1).map(ok),
         ["join", name] => {
             let running = lock(&script.running).remove(name).ok_or_else(|| wrong(name))?;
@@ -59,4 +62,29 @@ fn thread_of(script: &Script, name: &str) -> Result<i32> {
             number => return Ok(number),
         }
     }
+}
+
+/// `awake_ms`: the time on a CPU after which it must be watching.
+fn wait_for_wait(thread: i32, awake_ms: u64) -> Result<String> {
+    let begun = Instant::now();
+    let mut looks = 0;
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"))?;
+        let sleeps = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'));
+        looks = if sleeps { looks + 1 } else { 0 };
+        if looks >= 5 || cpu_ms(thread)? >= awake_ms {
+            return Ok("waiting".to_owned());
+        }
+        if begun.elapsed() > Duration::from_secs(5) {
+            return Ok("neither".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Milliseconds that a thread has run so far.
+fn cpu_ms(thread: i32) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"))?;
+    let ns: u64 = text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+    Ok(ns / 1_000_000)
 }

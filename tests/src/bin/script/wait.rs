@@ -18,7 +18,7 @@ const EVENTS: [(&str, u32); 9] = [
     ("exclusive", libc::EPOLLEXCLUSIVE as u32),
 ];
 
-fn events_of(text: &str) -> Result<u32> {
+pub fn events_of(text: &str) -> Result<u32> {
     let mut events = 0;
     for word in text.split('+').filter(|word| *word != "-") {
         let known = EVENTS.iter().find(|(name, _)| *name == word);
@@ -27,7 +27,7 @@ fn events_of(text: &str) -> Result<u32> {
     Ok(events)
 }
 
-fn event_names(events: u32) -> String {
+pub fn event_names(events: u32) -> String {
     let names: Vec<&str> =
         EVENTS.iter().filter(|(_, bit)| events & bit != 0).map(|(name, _)| *name).collect();
     if names.is_empty() { "nothing".to_owned() } else { names.join("+") }
@@ -65,6 +65,10 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
 
 fn epoll_wait(script: &Script, set: &str, timeout_ms: &str, max: usize) -> Result<String> {
     let found = sys::epoll_wait(script.object(set)?.fd, max, number(timeout_ms)?)?;
+    Ok(event_list(found))
+}
+
+pub fn event_list(found: Vec<(u32, u64)>) -> String {
     let mut texts: Vec<String> = found
         .into_iter()
         .map(|(events, data)| {
@@ -74,5 +78,5 @@ fn epoll_wait(script: &Script, set: &str, timeout_ms: &str, max: usize) -> Resul
         })
         .collect();
     texts.sort();
-    Ok(if texts.is_empty() { "nothing".to_owned() } else { texts.join(" ") })
+    if texts.is_empty() { "nothing".to_owned() } else { texts.join(" ") }
 }

@@ -1,0 +1,60 @@
+//! Handlers that the program installs: see `signals`.
+
+use core::ffi::c_int;
+
+use crate::signals::{self, Action};
+use crate::{process, real};
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    process::refresh();
+    let mut ret = 0;
+    if new.is_null() {
+        // SAFETY: the program's own arguments.
+        ret = unsafe { real::sigaction(signal, new, old) };
+        if ret == 0 && !old.is_null() {
+            // SAFETY: libc filled it in.
+            unsafe { (*old).handler = signals::translate(signal, (*old).handler) };
+        }
+        return ret;
+    }
+    // SAFETY: the program's own; a bad pointer faults in libc as well.
+    let mut own = unsafe { new.read() };
+    let restarts = Some(signals::restarts(own.flags));
+    let before = signals::replace(signal, own.handler, restarts, |handler| {
+        own.handler = handler;
+        // SAFETY: the program's own arguments, but for the handler.
+        unsafe {
+            ret = real::sigaction(signal, &raw const own, old);
+            if ret == 0 && !old.is_null() { (*old).handler } else { 0 }
+        }
+    });
+    if ret == 0 && !old.is_null() {
+        // SAFETY: libc filled it in.
+        unsafe { (*old).handler = before };
+    }
+    ret
+}
+
+macro_rules! simple {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(signal: c_int, handler: usize) -> usize {
+            process::refresh();
+            signals::replace(signal, handler, None, |handler| {
+                // SAFETY: the program's own arguments, but for the handler.
+                unsafe { real::$name(signal, handler) }
+            })
+        }
+    )*};
+}
+
+simple! { signal bsd_signal ssignal sysv_signal __sysv_signal sigset }
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+    // SAFETY: no memory involved.
+    let ret = unsafe { real::siginterrupt(signal, interrupts) };
+    signals::refresh(signal);
+    ret
+}

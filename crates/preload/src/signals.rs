@@ -1,0 +1,226 @@
+//! Handlers that ran while a call watched awake.
+//!
+//! A signal interrupts a call that sleeps in the kernel. One that comes while the call watches
+//! its rings is handled before the call sleeps, so the kernel has nothing to interrupt, and a
+//! program that leaves recv or epoll_wait by way of a signal would sleep for ever. So whoever
+//! is about to sleep asks here whether a handler ran in its thread since the call began.
+//!
+//! The program's handlers are installed behind one of two small entries, which count and jump
+//! on: same stack, same arguments, no frame of their own. The kernel tells of a handler in no
+//! other way: rseq's critical sections end at a preemption as well.
+
+use core::arch::{asm, global_asm, naked_asm};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use crate::lock::Lock;
+use crate::process;
+use crate::sys::{self, call};
+use crate::tcp;
+
+const SIGNALS: usize = 65;
+const SA_RESTART: u64 = 0x1000_0000;
+/// SIG_DFL, SIG_IGN, SIG_HOLD.
+const LAST_SPECIAL: usize = 2;
+
+// Of each thread: handlers that ran (lower half), and those of them that restart no call
+// (upper half). Initial-exec: a handler may run at any time, and nothing allocates then.
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".p2align 3",
+    ".globl yasmin_handled",
+    ".hidden yasmin_handled",
+    ".type yasmin_handled, @object",
+    ".size yasmin_handled, 8",
+    "yasmin_handled:",
+    ".zero 8",
+    ".popsection",
+);
+
+/// The program's handlers. Two of each signal: the one that is being installed must not take
+/// the place of the one that may be called meanwhile.
+static HANDLERS: [[AtomicUsize; SIGNALS]; 2] =
+    [const { [const { AtomicUsize::new(0) }; SIGNALS] }; 2];
+/// Bit n: the handler of signal n was installed with SA_RESTART.
+static RESTARTS: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
+/// Which of the two was used last.
+static LAST: [AtomicU8; SIGNALS] = [const { AtomicU8::new(0) }; SIGNALS];
+static LOCK: Lock = Lock::new();
+
+macro_rules! entry {
+    ($name:ident, $which:literal) => {
+        /// A signal's entry: counts, then is the program's handler.
+        #[unsafe(naked)]
+        extern "C" fn $name() {
+            naked_asm!(
+                "mov rax, qword ptr [rip + yasmin_handled@GOTTPOFF]",
+                "lea rcx, [rip + {restarts}]",
+                "bt dword ptr [rcx + 16 * {which}], edi",
+                "mov ecx, 1",
+                "jc 2f",
+                "movabs rcx, 0x100000001",
+                "2:",
+                // One instruction: a signal on top of this one comes before or after.
+                "add qword ptr fs:[rax], rcx",
+                "mov ecx, edi",
+                "lea rax, [rip + {handlers}]",
+                "jmp qword ptr [rax + 8 * rcx + 8 * {signals} * {which}]",
+                restarts = sym RESTARTS,
+                handlers = sym HANDLERS,
+                signals = const SIGNALS,
+                which = const $which,
+            )
+        }
+    };
+}
+
+entry!(first, 0);
+entry!(second, 1);
+
+fn entry_of(which: usize) -> usize {
+    let entry: extern "C" fn() = if which == 0 { first } else { second };
+    entry as usize
+}
+
+/// How many handlers ran in this thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Handled(u64);
+
+/// What ran since then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    Nothing,
+    /// Handlers with SA_RESTART alone.
+    Restarting,
+    Breaking,
+}
+
+impl Handled {
+    pub fn now() -> Self {
+        let count: u64;
+        // SAFETY: reads this thread's own word.
+        unsafe {
+            asm!(
+                "mov {0}, qword ptr [rip + yasmin_handled@GOTTPOFF]",
+                "mov {0}, qword ptr fs:[{0}]",
+                out(reg) count,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        Self(count)
+    }
+
+    pub fn since(self) -> Since {
+        let now = Self::now();
+        if now == self {
+            Since::Nothing
+        } else if now.0 >> 32 == self.0 >> 32 {
+            Since::Restarting
+        } else {
+            Since::Breaking
+        }
+    }
+
+    /// Whether a handler ran: poll, select and epoll_wait end with EINTR, restart or not.
+    pub fn is_past(self) -> bool {
+        Self::now() != self
+    }
+
+    /// Whether a send or receive that moved `done` bytes and would sleep now on `fd` ends
+    /// instead. Such a call restarts if it has moved nothing and has no timeout (`option`).
+    pub fn ends_call(&mut self, fd: c_int, done: usize, option: c_int) -> bool {
+        match self.since() {
+            Since::Nothing => false,
+            Since::Breaking => true,
+            Since::Restarting => {
+                *self = Self::now();
+                done > 0 || tcp::timeout(fd, option).ns > 0
+            }
+        }
+    }
+}
+
+/// libc's struct sigaction.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Action {
+    pub handler: usize,
+    mask: [u64; 16],
+    pub flags: c_int,
+    restorer: usize,
+}
+
+/// Calls `install` with what is to stand in the place of `handler`, and turns what was
+/// installed before (`install`'s answer) into what the program calls it.
+///
+/// `restarts`: what is known of SA_RESTART before the kernel is asked; `None` asks it after.
+pub fn replace(
+    signal: c_int,
+    handler: usize,
+    restarts: Option<bool>,
+    install: impl FnOnce(usize) -> usize,
+) -> usize {
+    let at = signal as usize;
+    let is_handler = handler > LAST_SPECIAL && handler != usize::MAX;
+    if !(1..SIGNALS).contains(&at) || !is_handler || process::is_borrowed() {
+        // A vfork child has handlers of its own, but its parent's memory.
+        return translate(signal, install(handler));
+    }
+    let _guard = LOCK.acquire();
+    let which = 1 - usize::from(LAST[at].load(Ordering::Relaxed) & 1);
+    HANDLERS[which][at].store(handler, Ordering::Relaxed);
+    note_restarts(which, at, restarts.unwrap_or(true));
+    LAST[at].store(which as u8, Ordering::Relaxed);
+    let before = install(entry_of(which));
+    if restarts.is_none() {
+        refresh(signal);
+    }
+    translate(signal, before)
+}
+
+fn note_restarts(which: usize, at: usize, restarts: bool) {
+    let (word, bit) = (&RESTARTS[which][at / 64], 1u64 << (at % 64));
+    if restarts {
+        word.fetch_or(bit, Ordering::SeqCst);
+    } else {
+        word.fetch_and(!bit, Ordering::SeqCst);
+    }
+}
+
+/// Something of libc's changed whether `signal` restarts calls.
+pub fn refresh(signal: c_int) {
+    let at = signal as usize;
+    let mut action = [0u64; 4];
+    // SAFETY: the kernel's struct sigaction is 32 bytes.
+    let ret =
+        unsafe { call!(rt_sigaction, signal, core::ptr::null::<c_void>(), action.as_mut_ptr(), 8) };
+    if let (true, Some(which)) = (ret >= 0, which_of(action[0] as usize)) {
+        note_restarts(which, at, action[1] & SA_RESTART != 0);
+    }
+}
+
+fn which_of(handler: usize) -> Option<usize> {
+    (0..2).find(|&which| entry_of(which) == handler)
+}
+
+/// What the program calls the handler that the kernel has.
+pub fn translate(signal: c_int, handler: usize) -> usize {
+    let Some(which) = which_of(handler) else { return handler };
+    HANDLERS[which].get(signal as usize).map_or(handler, |at| at.load(Ordering::Relaxed))
+}
+
+/// Whether `flags` of a struct sigaction ask for interrupted calls to go on.
+pub fn restarts(flags: c_int) -> bool {
+    flags as u32 as u64 & SA_RESTART != 0
+}
+
+/// In a forked child.
+pub fn reset_lock() {
+    LOCK.reset();
+}
+
+/// EINTR, as libc returns it.
+pub fn interrupted() -> c_int {
+    sys::set_errno(sys::EINTR);
+    -1
+}
