@@ -1,0 +1,80 @@
+//! DPDK's telemetry: a Unix socket for each process that takes a command as one packet and
+//! answers with JSON in one packet (DPDK Programmer's Guide, "Telemetry Library").
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use serde_json::Value;
+
+/// A process that does not answer must not hold up the others for longer.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The greeting says how long answers get; this is what every version says.
+const GREETING_BYTES: usize = 1024;
+const MOST_BYTES: u64 = 1 << 20;
+
+pub struct Telemetry {
+    socket: OwnedFd,
+    pub pid: u32,
+    buffer: Vec<u8>,
+}
+
+/// Every socket that a process might listen on; a later process of a prefix gets a number.
+pub fn sockets() -> Vec<PathBuf> {
+    let mut roots = vec![PathBuf::from("/var/run/dpdk")];
+    roots.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|folder| Path::new(&folder).join("dpdk")));
+    let mut found = Vec::new();
+    for prefix in roots.iter().filter_map(|root| std::fs::read_dir(root).ok()).flatten().flatten() {
+        let Ok(entries) = std::fs::read_dir(prefix.path()) else { continue };
+        found.extend(entries.flatten().map(|entry| entry.path()).filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with("dpdk_telemetry.v2")
+        }));
+    }
+    found.sort();
+    found
+}
+
+impl Telemetry {
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let mut telemetry = Self { socket, pid: 0, buffer: vec![0; GREETING_BYTES] };
+        let greeting = telemetry.receive()?;
+        let pid = greeting["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        telemetry.pid = pid.ok_or_else(|| nonsense("a greeting without a process id"))?;
+        let len = greeting["max_output_len"].as_u64().unwrap_or(16 << 10).clamp(1024, MOST_BYTES);
+        telemetry.buffer.resize(usize::try_from(len).unwrap_or(16 << 10), 0);
+        Ok(telemetry)
+    }
+
+    /// The answer to `command`, or null where the process does not know it.
+    pub fn ask(&mut self, command: &str) -> io::Result<Value> {
+        send(&self.socket, command.as_bytes(), SendFlags::NOSIGNAL)?;
+        let mut answer = self.receive()?;
+        let key = command.split(',').next().unwrap_or(command);
+        Ok(answer.get_mut(key).map_or(Value::Null, Value::take))
+    }
+
+    fn receive(&mut self) -> io::Result<Value> {
+        let (len, _) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty())?;
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        serde_json::from_slice(&self.buffer[..len]).map_err(nonsense)
+    }
+}
+
+fn nonsense(error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("DPDK telemetry: {error}"))
+}
