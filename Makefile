@@ -3,6 +3,7 @@
 # make test           lints, unit, model-checked and end-to-end tests, licences
 # make jobs           whole jobs by many real programs; writes docs/programs.md
 # make fuzz, asan     longer hunts; need a nightly toolchain
+# make numa-test      placement on an emulated machine with two NUMA nodes; by hand
 # make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
 # make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
 # make vm-bench       what paths between the guests give, in virtual time
@@ -29,7 +30,7 @@ DEMO_NEEDS = iperf3:iperf3 sockperf:sockperf redis-server:redis-server \
 	redis-benchmark:redis-tools nginx:nginx-light wrk:wrk ip:iproute2
 TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
 	pg_ctlcluster:postgresql haproxy:haproxy memcached:memcached memcaslap:libmemcached-tools \
-	sshd:openssh-server rsync:rsync git:git fcgiwrap:fcgiwrap openssl:openssl
+	dpdk-testpmd:dpdk-dev ping:iputils-ping sshd:openssh-server rsync:rsync git:git fcgiwrap:fcgiwrap openssl:openssl
 # Large ones, for make jobs only.
 JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
 	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika mpirun.openmpi:openmpi-bin \
@@ -42,7 +43,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 
 .PHONY: build demo test jobs fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
-.PHONY: vm-up vm-down vm-test vm-bench needs-vm
+.PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -143,8 +144,14 @@ vm-test: needs-vm
 vm-bench: needs-vm
 	@tests/vm/bench.py $(VM)
 
-MANUALS = man/yasmin.1 man/yasmind.8 man/libyasmin.7
+# Discovery, pinning, cpusets and unplugged CPUs on an emulated machine with two nodes; by hand.
+numa-test: build
+	@.ci/install-packages qemu-system-x86_64:qemu-system-x86 cpio:cpio python3:python3
+	tests/numa/test.py $(RELEASE)/yasmin $(NUMA)
+
+MANUALS = man/yasmin.1 man/yasmin-place.1 man/yasmind.8 man/libyasmin.7
 UNIT = crates/yasmind/yasmind.service
+PLACE_UNIT = crates/watch/yasmin-place.service
 USERS = crates/yasmind/yasmind.sysusers
 BIN = $(DESTDIR)$(PREFIX)/bin
 LIB = $(DESTDIR)$(PREFIX)/lib/yasmin
@@ -162,12 +169,13 @@ install:
 	install -m 755 $(RELEASE)/libyasmin.so $(LIB)/libyasmin.so
 	install -m 755 $(RELEASE)/yasmind $(LIBEXEC)/yasmind
 	sed 's|/usr/bin/yasmind|$(PREFIX)/libexec/yasmin/yasmind|' $(UNIT) >$(SYSTEMD)/yasmind.service
+	sed 's|/usr/bin/yasmin|$(PREFIX)/bin/yasmin|' $(PLACE_UNIT) >$(SYSTEMD)/yasmin-place.service
 	install -m 644 $(USERS) $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do install -m 644 $$page $(MAN)/man$${page##*.}/; done
 
 uninstall:
 	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIBEXEC)/yasmind
-	rm -f $(SYSTEMD)/yasmind.service $(SYSUSERS)/yasmind.conf
+	rm -f $(SYSTEMD)/yasmind.service $(SYSTEMD)/yasmin-place.service $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do rm -f $(MAN)/man$${page##*.}/$${page##*/}; done
 	-rmdir --ignore-fail-on-non-empty $(LIB) $(LIBEXEC)
 

@@ -28,6 +28,8 @@ pub enum Command {
     Bench(Bench),
     /// Run real programs over plain TCP and through rings, compare and report
     Demo(Demo),
+    /// Place network functions on CPUs where their traffic says
+    Place(Box<crate::place::cli::Place>),
     /// An echo server and its clients, for the demo.
     #[command(hide = true, name = "pingpong")]
     PingPong(PingPong),

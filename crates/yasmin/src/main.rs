@@ -12,6 +12,7 @@ mod environment;
 mod figure;
 mod install;
 mod pingpong;
+mod place;
 mod progress;
 mod run;
 mod spread;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         cli::Command::Status(options) => status::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Demo(options) => demo::run(&options),
+        cli::Command::Place(options) => place::run(&options),
         cli::Command::PingPong(options) => pingpong::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };
