@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The acceptor's side of CONNECT: from a message of a peer that may lie to a socket in the accept queue. */
+#include "yasmin.h"
+
+static void refuse(struct peer *peer, const struct wire_message *connect)
+{
+	struct wire_message message = { .kind = WIRE_REFUSED, .id = connect->id };
+
+	control_send(peer, &message);
+}
+
+/* Maps what the connector granted; the list of grants is copied out once. */
+static int map_channel(struct conn *conn, const struct wire_message *connect)
+{
+	unsigned int count = 1 + 2 * (1 << conn->class);
+	grant_ref_t *refs = kvcalloc(count, sizeof(*refs), GFP_KERNEL);
+	int err = refs ? area_copy_refs(conn->peer->domid, connect->indirect_ref, refs, count) : -ENOMEM;
+
+	if (!err)
+		err = area_map(&conn->area, conn->peer->domid, refs, count);
+	kvfree(refs);
+	if (err)
+		return err;
+	conn_lay_out(conn);
+	return bell_bind(&conn->bell, conn->peer->domid, connect->event_port, conn_interrupt, conn);
+}
+
+/* Under lock_sock(listener). */
+static struct sock *create_child(struct sock *listener, struct conn *conn, const struct wire_message *connect)
+{
+	struct sock *child = vsock_create_connected(listener);
+	struct vsock_sock *vchild;
+
+	if (!child)
+		return NULL;
+	lock_sock_nested(child, SINGLE_DEPTH_NESTING);
+	vchild = vsock_sk(child);
+	vsock_addr_init(&vchild->local_addr, WIRE_CID_BASE + directory_self(), connect->acceptor_port);
+	vsock_addr_init(&vchild->remote_addr, WIRE_CID_BASE + conn->peer->domid, connect->connector_port);
+	if (vsock_assign_transport(vchild, vsock_sk(listener)) || vchild->transport != &transport) {
+		release_sock(child);
+		sock_put(child);
+		return NULL;
+	}
+	child->sk_state = TCP_ESTABLISHED;
+	vchild->trans = conn;
+	/* The socket's reference. */
+	kref_get(&conn->ref);
+	conn->established = true;
+	return child;
+}
+
+static bool listens(struct sock *sk, const struct wire_message *connect)
+{
+	int type = connect->type == WIRE_SEQPACKET ? SOCK_SEQPACKET : SOCK_STREAM;
+
+	return sk->sk_state == TCP_LISTEN && sk->sk_type == type && !sk_acceptq_is_full(sk) &&
+	       sk->sk_shutdown != SHUTDOWN_MASK;
+}
+
+void accept_connect(struct peer *peer, const struct wire_message *connect)
+{
+	struct sockaddr_vm address;
+	struct sock *listener, *child = NULL;
+	struct conn *conn;
+
+	if (!(connect->role & WIRE_FROM_CONNECTOR) || connect->class > WIRE_MAX_CLASS ||
+	    (connect->type != WIRE_STREAM && connect->type != WIRE_SEQPACKET))
+		goto refused;
+	/* A name that is taken: an answer would be taken for that connection's. */
+	if (xa_load(&peer->theirs, connect->id))
+		return;
+	vsock_addr_init(&address, WIRE_CID_BASE + directory_self(), connect->acceptor_port);
+	listener = vsock_find_bound_socket(&address);
+	if (!listener)
+		goto refused;
+	/* Looked at before anything is spent on it, and again under the lock. */
+	if (!listens(listener, connect) ||
+	    atomic_read(&peer->theirs_count) >= READ_ONCE(max_connections))
+		goto put_listener;
+	conn = conn_create(peer, false, connect->class);
+	if (!conn)
+		goto put_listener;
+	conn->id = connect->id;
+	if (map_channel(conn, connect))
+		goto put_conn;
+
+	lock_sock(listener);
+	if (listens(listener, connect))
+		child = create_child(listener, conn, connect);
+	if (!child)
+		goto unlock;
+	/* The table's reference is the one that we hold. */
+	if (xa_insert(&peer->theirs, conn->id, conn, GFP_KERNEL)) {
+		vsock_sk(child)->trans = NULL;
+		conn_put(conn);
+		release_sock(child);
+		sock_put(child);
+		goto unlock;
+	}
+	atomic_inc(&peer->theirs_count);
+	spin_lock_irq(&conn->lock);
+	conn->sk = child;
+	spin_unlock_irq(&conn->lock);
+	sk_acceptq_added(listener);
+	vsock_insert_connected(vsock_sk(child));
+	vsock_enqueue_accept(listener, child);
+	conn_send(conn, WIRE_ACCEPTED, 0);
+	release_sock(child);
+	listener->sk_data_ready(listener);
+	release_sock(listener);
+	sock_put(listener);
+	return;
+
+unlock:
+	release_sock(listener);
+put_conn:
+	conn_put(conn);
+put_listener:
+	sock_put(listener);
+refused:
+	refuse(peer, connect);
+}

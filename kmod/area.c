@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pages shared with a peer. Whoever made them grants them and ends the grants once; the other maps them
+ * by references that it has copied out once. Neither reads a reference from shared memory again.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <xen/page.h>
+
+#include "yasmin.h"
+
+struct totals totals;
+
+static int area_alloc(struct area *area, unsigned int count, bool mapped)
+{
+	*area = (struct area){ .mapped = mapped };
+	area->pages = kvcalloc(count, sizeof(*area->pages), GFP_KERNEL);
+	area->addresses = kvcalloc(count, sizeof(*area->addresses), GFP_KERNEL);
+	area->refs = kvcalloc(count, sizeof(*area->refs), GFP_KERNEL);
+	if (mapped)
+		area->handles = kvcalloc(count, sizeof(*area->handles), GFP_KERNEL);
+	if (!area->pages || !area->addresses || !area->refs || (mapped && !area->handles))
+		return -ENOMEM;
+	return 0;
+}
+
+static void area_free(struct area *area)
+{
+	kvfree(area->pages);
+	kvfree(area->addresses);
+	kvfree(area->refs);
+	kvfree(area->handles);
+	*area = (struct area){};
+}
+
+/* Makes `count` zeroed pages and grants them; -ENOMEM, -ENOSPC: there is nothing to undo. */
+int area_grant(struct area *area, domid_t domid, unsigned int count)
+{
+	int ref, err = area_alloc(area, count, false);
+
+	/* Other users of the machine come first: nobody is killed for a larger ring. */
+	for (; !err && area->count < count; area->count++) {
+		struct page *page = alloc_page(GFP_KERNEL | __GFP_ZERO | __GFP_NORETRY | __GFP_NOWARN);
+
+		if (!page) {
+			err = -ENOMEM;
+			break;
+		}
+		ref = gnttab_grant_foreign_access(domid, xen_page_to_gfn(page), 0);
+		if (ref < 0) {
+			__free_page(page);
+			err = ref;
+			break;
+		}
+		area->pages[area->count] = page;
+		area->addresses[area->count] = page_address(page);
+		area->refs[area->count] = ref;
+		atomic_long_inc(&totals.granted_pages);
+	}
+	if (err)
+		area_grant_end(area);
+	return err;
+}
+
+/* Ends the grants. A page that the peer still maps is freed by the grant table when it lets go. */
+void area_grant_end(struct area *area)
+{
+	unsigned int i;
+
+	for (i = 0; i < area->count; i++) {
+		gnttab_end_foreign_access(area->refs[i], area->pages[i]);
+		atomic_long_dec(&totals.granted_pages);
+	}
+	area_free(area);
+}
+
+/* Copies the list of grants out of the peer's page, once. */
+int area_copy_refs(domid_t domid, grant_ref_t indirect, grant_ref_t *refs, unsigned int count)
+{
+	struct page *page = alloc_page(GFP_KERNEL);
+	struct gnttab_copy copy = {
+		.source = { .u.ref = indirect, .domid = domid },
+		.dest = { .domid = DOMID_SELF },
+		.len = count * sizeof(*refs),
+		.flags = GNTCOPY_source_gref,
+	};
+
+	if (!page)
+		return -ENOMEM;
+	copy.dest.u.gmfn = xen_page_to_gfn(page);
+	gnttab_batch_copy(&copy, 1);
+	if (copy.status == GNTST_okay)
+		memcpy(refs, page_address(page), count * sizeof(*refs));
+	__free_page(page);
+	return copy.status == GNTST_okay ? 0 : -EPROTO;
+}
+
+/* Maps a peer's pages; on failure there is nothing to undo. */
+int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count)
+{
+	struct gnttab_map_grant_ref *ops = kvcalloc(count, sizeof(*ops), GFP_KERNEL);
+	int err = area_alloc(area, count, true);
+	unsigned int i;
+
+	if (!ops)
+		err = -ENOMEM;
+	if (!err)
+		err = gnttab_alloc_pages(count, area->pages);
+	if (err) {
+		area_free(area);
+		kvfree(ops);
+		return err;
+	}
+	area->count = count;
+	for (i = 0; i < count; i++) {
+		area->refs[i] = refs[i];
+		area->handles[i] = INVALID_GRANT_HANDLE;
+		area->addresses[i] = page_address(area->pages[i]);
+		gnttab_set_map_op(&ops[i], (unsigned long)area->addresses[i], GNTMAP_host_map, refs[i], domid);
+	}
+	err = gnttab_map_refs(ops, NULL, area->pages, count);
+	for (i = 0; i < count; i++) {
+		if (ops[i].status != GNTST_okay) {
+			err = err ?: -EPROTO;
+			continue;
+		}
+		area->handles[i] = ops[i].handle;
+		atomic_long_inc(&totals.mapped_pages);
+	}
+	kvfree(ops);
+	if (err)
+		area_unmap(area);
+	return err;
+}
+
+#define UNMAP_BATCH 16
+
+/* Unmaps what is mapped; may be called again. In batches on the stack: it cannot fail for want of memory. */
+void area_unmap(struct area *area)
+{
+	struct gnttab_unmap_grant_ref ops[UNMAP_BATCH];
+	struct page *pages[UNMAP_BATCH];
+	unsigned int i, n = 0, k;
+
+	for (i = 0; i < area->count; i++) {
+		if (area->handles[i] != INVALID_GRANT_HANDLE) {
+			gnttab_set_unmap_op(&ops[n], (unsigned long)area->addresses[i], GNTMAP_host_map,
+					    area->handles[i]);
+			pages[n++] = area->pages[i];
+		}
+		if (n < UNMAP_BATCH && i + 1 < area->count)
+			continue;
+		if (n && gnttab_unmap_refs(ops, NULL, pages, n))
+			pr_err("yasmin: mapped pages cannot be unmapped\n");
+		for (k = 0; k < n; k++)
+			if (ops[k].status != GNTST_okay)
+				pr_err("yasmin: a mapped page cannot be unmapped: %d\n", ops[k].status);
+		atomic_long_sub(n, &totals.mapped_pages);
+		n = 0;
+	}
+	if (area->count)
+		gnttab_free_pages(area->count, area->pages);
+	area_free(area);
+}

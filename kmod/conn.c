@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A connection's life. The connector grants all pages, and takes them back when the acceptor says that it
+ * uses them no more (REFUSED, RELEASE) or is gone; so a closed socket's connection stays in peer->own until
+ * then. The acceptor lets go when its socket closes or the connection is reset.
+ *
+ *   connector   conn_connect ── CONNECT ──▶ accept_connect                            acceptor
+ *               established ◀── ACCEPTED ──
+ *               conn_close  ── SHUTDOWN ──▶ reads what is left
+ *               freed       ◀── RELEASE ─── conn_close
+ */
+#include <linux/slab.h>
+#include <xen/events.h>
+
+#include "trace.h"
+#include "yasmin.h"
+
+/* What a socket's buffer size is if nobody set it. */
+#define VSOCK_BUFFER_BYTES (256 * 1024)
+/* So many events in a row with nothing new are a storm. */
+#define IDLE_EVENTS_MAX 64
+
+static void conn_free(struct kref *ref)
+{
+	struct conn *conn = container_of(ref, struct conn, ref);
+
+	bell_end(&conn->bell, conn);
+	area_grant_end(&conn->indirect);
+	if (conn->area.mapped)
+		area_unmap(&conn->area);
+	else
+		area_grant_end(&conn->area);
+	peer_put(conn->peer);
+	atomic_long_dec(&totals.conns);
+	kfree(conn);
+}
+
+void conn_put(struct conn *conn)
+{
+	kref_put(&conn->ref, conn_free);
+}
+
+struct conn *conn_create(struct peer *peer, bool connector, u8 class)
+{
+	struct conn *conn = kzalloc(sizeof(*conn), GFP_KERNEL);
+
+	if (!conn)
+		return NULL;
+	kref_init(&conn->ref);
+	kref_get(&peer->ref);
+	conn->peer = peer;
+	conn->connector = connector;
+	conn->class = class;
+	spin_lock_init(&conn->lock);
+	atomic_long_inc(&totals.conns);
+	return conn;
+}
+
+/* Both directions over the area's pages: direction 0 is the connector's to send on. */
+void conn_lay_out(struct conn *conn)
+{
+	unsigned int ring = 1 << conn->class, out = conn->connector ? 0 : 1;
+	u8 *header = conn->area.addresses[0];
+	struct wire_block *blocks[2] = {
+		(void *)(header + WIRE_BLOCK_OFFSET),
+		(void *)(header + WIRE_BLOCK_OFFSET + WIRE_BLOCK_STRIDE),
+	};
+	void **rings[2] = { conn->area.addresses + 1, conn->area.addresses + 1 + ring };
+
+	ring_sender_init(&conn->tx, blocks[out], rings[out], conn->class, true);
+	ring_receiver_init(&conn->rx, blocks[!out], rings[!out], conn->class, true);
+}
+
+irqreturn_t conn_interrupt(int irq, void *data)
+{
+	struct conn *conn = data;
+	struct sock *sk;
+
+	spin_lock(&conn->lock);
+	conn->events++;
+	trace_yasmin_event(conn->peer->domid, conn->id, conn->connector);
+	sk = conn->sk;
+	if (sk) {
+		conn->idle_events = ring_receiver_stirs(&conn->rx) || ring_sender_stirs(&conn->tx) ?
+				    0 : conn->idle_events + 1;
+		sk->sk_data_ready(sk);
+		sk->sk_write_space(sk);
+	} else {
+		conn->idle_events++;
+	}
+	spin_unlock(&conn->lock);
+	xen_irq_lateeoi(irq, conn->idle_events > IDLE_EVENTS_MAX ? XEN_EOI_FLAG_SPURIOUS : 0);
+	return IRQ_HANDLED;
+}
+
+/* Wakes the peer. Under lock_sock. */
+void conn_ring(struct conn *conn)
+{
+	conn->bells++;
+	trace_yasmin_bell(conn->peer->domid, conn->id, conn->connector);
+	bell_ring(&conn->bell);
+}
+
+/* The socket's connection, if bytes can go through it. Under lock_sock. */
+struct conn *conn_usable(struct vsock_sock *vsk)
+{
+	struct conn *conn = vsk->trans;
+
+	return conn && conn->established && !conn->dead ? conn : NULL;
+}
+
+int conn_send(struct conn *conn, u8 kind, u32 flags)
+{
+	struct wire_message message = {
+		.kind = kind,
+		.role = conn->connector ? WIRE_FROM_CONNECTOR : 0,
+		.id = conn->id,
+		.flags = flags,
+	};
+
+	return control_send(conn->peer, &message);
+}
+
+static void detach(struct conn *conn)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&conn->lock, flags);
+	conn->sk = NULL;
+	spin_unlock_irqrestore(&conn->lock, flags);
+}
+
+/* Takes the connection out of its peer's table; true for the one who did. */
+static bool unlist(struct conn *conn)
+{
+	struct xarray *table = conn->connector ? &conn->peer->own : &conn->peer->theirs;
+
+	if (xa_cmpxchg(table, conn->id, conn, NULL, GFP_KERNEL) != conn)
+		return false;
+	if (!conn->connector)
+		atomic_dec(&conn->peer->theirs_count);
+	return true;
+}
+
+/* The acceptor uses nothing of the channel any more, and says so. */
+static void let_go(struct conn *conn)
+{
+	if (conn->connector || !unlist(conn))
+		return;
+	bell_end(&conn->bell, conn);
+	area_unmap(&conn->area);
+	conn_send(conn, WIRE_RELEASE, 0);
+	conn_put(conn);
+}
+
+/* Nothing goes through the channel any more. Under lock_sock, with a reference held. */
+static void kill(struct conn *conn, struct sock *sk, int error)
+{
+	if (conn->dead)
+		return;
+	conn->dead = true;
+	sk->sk_err = error;
+	vsock_sk(sk)->peer_shutdown = SHUTDOWN_MASK;
+	if (sk->sk_state == TCP_SYN_SENT)
+		sk->sk_state = TCP_CLOSE;
+	sk_error_report(sk);
+	sk->sk_state_change(sk);
+	let_go(conn);
+}
+
+/* The peer broke the protocol: the connection is reset. Under lock_sock. */
+void conn_breach(struct conn *conn, struct sock *sk)
+{
+	if (conn->dead)
+		return;
+	atomic_long_inc(&totals.breaches);
+	trace_yasmin_breach(conn->peer->domid, conn->id, conn->connector);
+	conn_send(conn, WIRE_RESET, 0);
+	kill(conn, sk, ECONNRESET);
+}
+
+/* Pages for rings of `class`, or of the largest lower one for which there is memory, and the bell. */
+static int make_channel(struct conn *conn)
+{
+	domid_t domid = conn->peer->domid;
+	struct wire_header *header;
+	struct wire_block *block;
+	unsigned int count;
+	int err, i;
+
+	while (1) {
+		count = 1 + 2 * (1 << conn->class);
+		err = area_grant(&conn->area, domid, count);
+		if (!err || !conn->class)
+			break;
+		conn->class--;
+	}
+	if (err)
+		return err;
+	header = conn->area.addresses[0];
+	*header = (struct wire_header){ .magic = "YASMINCH", .version = WIRE_VERSION, .max_class = conn->class };
+	for (i = 0; i < 2; i++) {
+		block = (void *)((u8 *)header + WIRE_BLOCK_OFFSET + i * WIRE_BLOCK_STRIDE);
+		block->word = wire_word(0, conn->class, WIRE_PARKED);
+	}
+	conn_lay_out(conn);
+	err = area_grant(&conn->indirect, domid, 1);
+	if (err)
+		return err;
+	memcpy(conn->indirect.addresses[0], conn->area.refs, count * sizeof(grant_ref_t));
+	return bell_offer(&conn->bell, domid, conn_interrupt, conn);
+}
+
+static u8 class_of(u64 bytes)
+{
+	u8 class = 0;
+
+	while (class < WIRE_MAX_CLASS && wire_class_bytes(class) < bytes)
+		class++;
+	return class;
+}
+
+/* Under lock_sock, state SYN_SENT. */
+int conn_connect(struct vsock_sock *vsk)
+{
+	struct sock *sk = sk_vsock(vsk);
+	struct peer *peer = peer_find(vsk->remote_addr.svm_cid - WIRE_CID_BASE);
+	struct wire_message message;
+	struct conn *conn;
+	u64 ring_bytes = (u64)READ_ONCE(ring_pages) * WIRE_PAGE_BYTES;
+	int err = -EHOSTUNREACH;
+
+	conn_close(vsk);
+	if (!peer)
+		return err;
+	if (!READ_ONCE(peer->up) || peer->gone)
+		goto no_conn;
+	/* What the program asked for, if it did. */
+	if (vsk->buffer_size != VSOCK_BUFFER_BYTES)
+		ring_bytes = vsk->buffer_size;
+	err = -ENOMEM;
+	conn = conn_create(peer, true, class_of(ring_bytes));
+	if (!conn)
+		goto no_conn;
+	conn->sk = sk;
+	err = make_channel(conn);
+	if (!err)
+		err = xa_alloc_cyclic(&peer->own, &conn->id, conn, xa_limit_32b, &peer->next_id, GFP_KERNEL);
+	if (err < 0)
+		goto no_channel;
+	/* One reference is the table's, one the socket's. */
+	kref_get(&conn->ref);
+	vsk->trans = conn;
+	message = (struct wire_message){
+		.kind = WIRE_CONNECT,
+		.role = WIRE_FROM_CONNECTOR,
+		.type = sk->sk_type == SOCK_SEQPACKET ? WIRE_SEQPACKET : WIRE_STREAM,
+		.class = conn->class,
+		.id = conn->id,
+		.connector_port = vsk->local_addr.svm_port,
+		.acceptor_port = vsk->remote_addr.svm_port,
+		.indirect_ref = conn->indirect.refs[0],
+		.event_port = conn->bell.port,
+	};
+	err = control_send(peer, &message);
+	if (err) {
+		conn->dead = true;
+		if (unlist(conn))
+			conn_put(conn);
+		conn_close(vsk);
+	}
+	peer_put(peer);
+	return err;
+
+no_channel:
+	detach(conn);
+	conn_put(conn);
+no_conn:
+	peer_put(peer);
+	return err;
+}
+
+/* The attempt is given up; the acceptor may have accepted already. */
+void conn_cancel(struct vsock_sock *vsk)
+{
+	conn_close(vsk);
+}
+
+/* The socket lets go of its connection, if it has one. Under lock_sock. */
+void conn_close(struct vsock_sock *vsk)
+{
+	struct conn *conn = vsk->trans;
+
+	if (!conn)
+		return;
+	vsk->trans = NULL;
+	detach(conn);
+	if (!conn->dead && conn->established)
+		conn_send(conn, WIRE_SHUTDOWN, WIRE_SHUT_RECEIVE | WIRE_SHUT_SEND);
+	else if (!conn->dead)
+		conn_send(conn, WIRE_RESET, 0);
+	conn->dead = true;
+	let_go(conn);
+	conn_put(conn);
+}
+
+static void established(struct conn *conn, struct sock *sk)
+{
+	if (sk->sk_state != TCP_SYN_SENT || conn->dead)
+		return;
+	conn->established = true;
+	sk->sk_state = TCP_ESTABLISHED;
+	sk->sk_socket->state = SS_CONNECTED;
+	vsock_insert_connected(vsock_sk(sk));
+	sk->sk_state_change(sk);
+}
+
+/* The connector's entry goes with REFUSED or RELEASE, once. */
+static void released(struct conn *conn)
+{
+	if (conn->connector && unlist(conn))
+		conn_put(conn);
+}
+
+static struct sock *socket_of(struct conn *conn)
+{
+	unsigned long flags;
+	struct sock *sk;
+
+	spin_lock_irqsave(&conn->lock, flags);
+	sk = conn->sk;
+	if (sk)
+		sock_hold(sk);
+	spin_unlock_irqrestore(&conn->lock, flags);
+	return sk;
+}
+
+static void handle_for(struct conn *conn, struct sock *sk, const struct wire_message *message)
+{
+	struct vsock_sock *vsk = vsock_sk(sk);
+
+	switch (message->kind) {
+	case WIRE_ACCEPTED:
+		if (conn->connector)
+			established(conn, sk);
+		break;
+	case WIRE_REFUSED:
+		if (conn->connector)
+			kill(conn, sk, ECONNRESET);
+		break;
+	case WIRE_RELEASE:
+		/* Its end; an honest peer has said SHUTDOWN or RESET before. What it sent is ours to read. */
+		if (!conn->connector)
+			break;
+		if (!conn->established)
+			kill(conn, sk, ECONNRESET);
+		vsk->peer_shutdown = SHUTDOWN_MASK;
+		sk->sk_state_change(sk);
+		break;
+	case WIRE_SHUTDOWN:
+		if (!conn->established)
+			break;
+		vsk->peer_shutdown |= message->flags & SHUTDOWN_MASK;
+		sk->sk_state_change(sk);
+		break;
+	case WIRE_RESET:
+		kill(conn, sk, ECONNRESET);
+		break;
+	}
+}
+
+/* A message that was copied out of the queue. Unknown ones and unknown connections are nothing to us. */
+void conn_handle(struct peer *peer, const struct wire_message *message)
+{
+	bool ours = !(message->role & WIRE_FROM_CONNECTOR);
+	struct xarray *table = ours ? &peer->own : &peer->theirs;
+	struct conn *conn;
+	struct sock *sk;
+
+	if (message->kind == WIRE_CONNECT) {
+		accept_connect(peer, message);
+		return;
+	}
+	xa_lock(table);
+	conn = xa_load(table, message->id);
+	if (conn)
+		kref_get(&conn->ref);
+	xa_unlock(table);
+	if (!conn)
+		return;
+	sk = socket_of(conn);
+	if (sk) {
+		lock_sock(sk);
+		if (vsock_sk(sk)->trans == conn)
+			handle_for(conn, sk, message);
+		release_sock(sk);
+		sock_put(sk);
+	}
+	if (message->kind == WIRE_REFUSED || message->kind == WIRE_RELEASE)
+		released(conn);
+	conn_put(conn);
+}
+
+static void all_gone(struct xarray *table)
+{
+	struct conn *conn;
+	unsigned long id;
+	struct sock *sk;
+
+	do {
+		id = 0;
+		xa_lock(table);
+		conn = xa_find(table, &id, ULONG_MAX, XA_PRESENT);
+		if (conn)
+			kref_get(&conn->ref);
+		xa_unlock(table);
+		if (!conn)
+			break;
+		sk = socket_of(conn);
+		if (sk) {
+			lock_sock(sk);
+			if (vsock_sk(sk)->trans == conn)
+				kill(conn, sk, ECONNRESET);
+			release_sock(sk);
+			sock_put(sk);
+		}
+		let_go(conn);
+		if (unlist(conn))
+			conn_put(conn);
+		conn_put(conn);
+	} while (1);
+}
+
+/* The peer went: every connection with it is reset. */
+void conn_peer_gone(struct peer *peer)
+{
+	all_gone(&peer->own);
+	all_gone(&peer->theirs);
+}

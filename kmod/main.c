@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+/* yasmin.ko: an AF_VSOCK transport between guests of one Xen host. Load, unload, parameters. */
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <xen/xen.h>
+
+#include "yasmin.h"
+
+unsigned int ring_pages = 128;
+unsigned int max_connections = 1024;
+
+static int set_ring_pages(const char *value, const struct kernel_param *param)
+{
+	unsigned int pages;
+	int err = kstrtouint(value, 0, &pages);
+
+	if (err)
+		return err;
+	if (!is_power_of_2(pages) || pages > 1 << WIRE_MAX_CLASS)
+		return -EINVAL;
+	return param_set_uint(value, param);
+}
+
+static const struct kernel_param_ops ring_pages_ops = {
+	.set = set_ring_pages,
+	.get = param_get_uint,
+};
+module_param_cb(ring_pages, &ring_pages_ops, &ring_pages, 0644);
+MODULE_PARM_DESC(ring_pages, "pages for each direction of a connection: 1, 2, 4 to 256 (default 128: 512 KiB)");
+module_param(max_connections, uint, 0644);
+MODULE_PARM_DESC(max_connections, "connections accepted from one peer at a time");
+
+static int __init yasmin_init(void)
+{
+	int err;
+
+	if (!xen_domain())
+		return -ENODEV;
+	peer_queue = alloc_workqueue("yasmin", WQ_UNBOUND, 0);
+	if (!peer_queue)
+		return -ENOMEM;
+	stats_start();
+	err = directory_start();
+	if (err)
+		goto no_directory;
+	/* The role of a guest: all numbers but our own go to us. vsock_loopback serves our own. */
+	err = vsock_core_register(&transport, VSOCK_TRANSPORT_F_G2H);
+	if (err)
+		goto no_transport;
+	return 0;
+
+no_transport:
+	directory_stop();
+no_directory:
+	stats_stop();
+	destroy_workqueue(peer_queue);
+	return err;
+}
+
+/* No socket uses us any more: each holds a reference to the module. */
+static void __exit yasmin_exit(void)
+{
+	vsock_core_unregister(&transport);
+	directory_stop();
+	stats_stop();
+	destroy_workqueue(peer_queue);
+}
+
+module_init(yasmin_init);
+module_exit(yasmin_exit);
+
+MODULE_DESCRIPTION("AF_VSOCK between guests of one Xen host, through shared rings");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");
+MODULE_SOFTDEP("pre: vsock_loopback");
+MODULE_ALIAS_NETPROTO(PF_VSOCK);

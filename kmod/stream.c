@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Bytes between a program and the rings: one copy in at the sender, one copy out at the receiver. A
+ * receiver parks before it sleeps, and is then told once; a sender that finds the ring full asks to be told
+ * when half of it is free. All under lock_sock.
+ */
+#include <linux/uio.h>
+
+#include "yasmin.h"
+
+/* So much is published or given back at a time, so that both sides work at once. */
+#define CHUNK_BYTES (64u * 1024)
+
+static void breach(struct conn *conn)
+{
+	conn_breach(conn, conn->sk);
+}
+
+/* Unread bytes; parks if there are fewer than `target`, so that the next ones ring. */
+static u32 look(struct conn *conn, u32 target)
+{
+	u64 bytes = 0;
+	int tries;
+
+	/* A park that fails has found new bytes; these then count, or the next park succeeds. */
+	for (tries = 0; tries < 8; tries++) {
+		if (ring_look(&conn->rx, 0, &bytes) == RING_BROKEN) {
+			breach(conn);
+			return 0;
+		}
+		if (bytes >= target || ring_park(&conn->rx) == RING_DONE)
+			return bytes;
+	}
+	/* A sender that publishes byte after byte; whatever there is will do. */
+	return bytes;
+}
+
+s64 stream_has_data(struct vsock_sock *vsk)
+{
+	struct conn *conn = conn_usable(vsk);
+
+	return conn ? look(conn, 1) : 0;
+}
+
+/* Room for bytes; if there is none, the bell will ring when there is. */
+static u32 room(struct conn *conn, u32 least, struct ring_write *write)
+{
+	u32 half = wire_class_bytes(conn->class) / 2;
+	enum ring_answer answer = ring_room(&conn->tx, least, write);
+
+	if (answer != RING_BROKEN && write->room_bytes < least) {
+		if (ring_ask_wake(&conn->tx, max(half, least)) == RING_BROKEN)
+			answer = RING_BROKEN;
+		else
+			answer = ring_room(&conn->tx, least, write);
+	}
+	if (answer == RING_BROKEN) {
+		breach(conn);
+		return 0;
+	}
+	return write->room_bytes >= least ? write->room_bytes : 0;
+}
+
+s64 stream_has_space(struct vsock_sock *vsk)
+{
+	struct conn *conn = conn_usable(vsk);
+	struct ring_write write;
+
+	if (!conn)
+		return 0;
+	return room(conn, vsk->sk.sk_type == SOCK_SEQPACKET ? seqpacket_room_min(conn) : 1, &write);
+}
+
+ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
+{
+	struct conn *conn = conn_usable(vsk);
+	struct ring_write write;
+	size_t done = 0;
+
+	if (!conn)
+		return -ENOTCONN;
+	while (done < len) {
+		u32 wanted = min_t(size_t, len - done, CHUNK_BYTES), filled = 0;
+		enum ring_answer answer = ring_room(&conn->tx, wanted, &write);
+		struct ring_span to;
+
+		if (answer == RING_FULL)
+			break;
+		if (answer == RING_BROKEN) {
+			breach(conn);
+			break;
+		}
+		while ((to = ring_write_span(&conn->tx, &write, filled, wanted - filled)).len_bytes) {
+			u32 copied = copy_from_iter(to.at, to.len_bytes, &msg->msg_iter);
+
+			filled += copied;
+			if (copied < to.len_bytes)
+				break;
+		}
+		if (!filled)
+			return done ?: -EFAULT;
+		answer = ring_publish(&conn->tx, &write, filled, 0);
+		if (answer == RING_BROKEN) {
+			breach(conn);
+			break;
+		}
+		if (answer == RING_RING_BELL)
+			conn_ring(conn);
+		done += filled;
+	}
+	conn->sends++;
+	conn->sent_bytes += done;
+	return done;
+}
+
+ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, int flags)
+{
+	struct conn *conn = conn_usable(vsk);
+	u32 skip = 0;
+	size_t done = 0;
+	u64 bytes;
+
+	if (!conn)
+		return -ENOTCONN;
+	if (ring_look(&conn->rx, 0, &bytes) == RING_BROKEN) {
+		breach(conn);
+		return -ECONNRESET;
+	}
+	len = min_t(u64, len, bytes);
+	while (done < len) {
+		struct ring_span from = ring_read_span(&conn->rx, skip, min_t(size_t, len - done, CHUNK_BYTES));
+		u32 copied = copy_to_iter(from.at, from.len_bytes, &msg->msg_iter);
+
+		done += copied;
+		skip += copied;
+		if (copied < from.len_bytes)
+			break;
+		if (!(flags & MSG_PEEK) && skip >= CHUNK_BYTES) {
+			if (ring_consume(&conn->rx, skip))
+				conn_ring(conn);
+			skip = 0;
+		}
+	}
+	if (!(flags & MSG_PEEK) && skip && ring_consume(&conn->rx, skip))
+		conn_ring(conn);
+	conn->receives++;
+	conn->received_bytes += done;
+	return done ?: (len ? -EFAULT : 0);
+}
+
+/* Always parked: who is told by events at the edge hears of each arrival, as on TCP. */
+int stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready)
+{
+	struct conn *conn = conn_usable(vsk);
+	u32 bytes;
+
+	*ready = false;
+	if (!conn)
+		return 0;
+	if (vsk->sk.sk_type == SOCK_SEQPACKET) {
+		*ready = seqpacket_has_data(vsk) > 0;
+		if (*ready)
+			ring_park(&conn->rx);
+		return 0;
+	}
+	target = min_t(size_t, target, wire_class_bytes(conn->class));
+	bytes = look(conn, U32_MAX);
+	*ready = bytes >= max_t(size_t, target, 1);
+	return 0;
+}
+
+int stream_poll_out(struct vsock_sock *vsk, size_t target, bool *ready)
+{
+	*ready = stream_has_space(vsk) > 0;
+	return 0;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The module's own types. Who holds what:
+ *
+ *   socket ── vsk->trans ──▶ conn ──▶ peer ◀── list of peers (peer.c)
+ *                             ▲        │
+ *                             └────────┘ own[id]: we connected; theirs[id]: they did
+ *
+ * Lock order: lock_sock(listener), lock_sock(child), peers_mutex or peer->send_lock, conn->lock (taken in
+ * interrupts too). The data path runs under lock_sock alone.
+ */
+#ifndef YASMIN_H
+#define YASMIN_H
+
+#include <linux/atomic.h>
+#include <linux/interrupt.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <net/af_vsock.h>
+#include <xen/grant_table.h>
+#include <xen/interface/event_channel.h>
+
+#include "ring.h"
+
+/* Pages that we share with a peer: ours and granted, or its and mapped. */
+struct area {
+	unsigned int count;
+	bool mapped;
+	struct page **pages;
+	void **addresses;
+	grant_ref_t *refs;		/* granted: ours. mapped: the peer's, as read once */
+	grant_handle_t *handles;	/* mapped */
+};
+
+/* An event channel, bound to a handler. */
+struct bell {
+	int irq;			/* 0: none */
+	evtchn_port_t port;
+};
+
+struct peer {
+	struct list_head link;
+	struct kref ref;
+	domid_t domid;
+	u64 nonce;			/* which load of the peer's module */
+	bool lower;			/* we have the lower number: queue 0 is ours, so is the page */
+	bool up;			/* the control channel stands */
+	bool gone;
+
+	struct area area;
+	struct wire_control *control;	/* the peer writes it at will: indices are kept here */
+	struct bell bell;
+	struct work_struct work;
+	u32 consumed;			/* of the incoming queue; by `work` alone */
+	unsigned int idle_events;
+
+	struct mutex send_lock;		/* guards the next three */
+	u32 produced;
+	struct list_head waiting;	/* messages for which the queue had no room */
+	unsigned int waiting_count;
+
+	struct xarray own;
+	struct xarray theirs;
+	atomic_t theirs_count;
+	u32 next_id;
+};
+
+struct conn {
+	struct kref ref;
+	struct peer *peer;
+	u32 id;				/* the connector's name for it */
+	bool connector;
+	bool established;
+	bool dead;			/* reset: the area is not touched again; under lock_sock */
+	u8 class;
+
+	spinlock_t lock;		/* sk against the interrupt; taken with interrupts off */
+	struct sock *sk;		/* NULL once the socket has let go */
+
+	struct area area;
+	struct area indirect;		/* connector: the page that lists the grants */
+	struct bell bell;
+	struct ring_sender tx;
+	struct ring_receiver rx;
+
+	/* seqpacket: how far the ring was searched for the end of a message */
+	u32 scanned_bytes;
+	u32 message_bytes;
+	bool message_whole;
+
+	/* for people: debugfs */
+	u64 sent_bytes, received_bytes;
+	u64 sends, receives, bells, events;
+	unsigned int idle_events;
+};
+
+/* What should be back at the same figures when all connections are closed. */
+struct totals {
+	atomic_long_t granted_pages, mapped_pages, conns, peers, bells, breaches;
+};
+extern struct totals totals;
+
+extern unsigned int ring_pages, max_connections;
+
+/* area.c: grants. */
+int area_grant(struct area *area, domid_t domid, unsigned int count);
+void area_grant_end(struct area *area);
+int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count);
+void area_unmap(struct area *area);
+int area_copy_refs(domid_t domid, grant_ref_t indirect, grant_ref_t *refs, unsigned int count);
+
+/* bell.c: event channels. */
+int bell_offer(struct bell *bell, domid_t domid, irq_handler_t handler, void *data);
+int bell_bind(struct bell *bell, domid_t domid, evtchn_port_t port, irq_handler_t handler, void *data);
+void bell_ring(struct bell *bell);
+void bell_end(struct bell *bell, void *data);
+
+/* directory.c: who is there. */
+int directory_start(void);
+void directory_stop(void);
+domid_t directory_self(void);
+
+/* peer.c: the peers, and the life of a control channel. */
+struct peer *peer_find(domid_t domid);
+struct peer *peer_create(domid_t domid, u64 nonce, bool lower);
+int peer_offer(struct peer *peer);
+int peer_join(struct peer *peer, grant_ref_t ref, evtchn_port_t port);
+void peer_end(struct peer *peer);
+void peer_put(struct peer *peer);
+void peer_for_each(void (*visit)(struct peer *peer, void *data), void *data);
+extern struct workqueue_struct *peer_queue;
+
+/* control.c: messages. */
+irqreturn_t control_interrupt(int irq, void *data);
+void control_work(struct work_struct *work);
+int control_send(struct peer *peer, const struct wire_message *message);
+
+/* conn.c: a connection's life. */
+int conn_connect(struct vsock_sock *vsk);
+void conn_close(struct vsock_sock *vsk);
+void conn_cancel(struct vsock_sock *vsk);
+void conn_ring(struct conn *conn);
+struct conn *conn_usable(struct vsock_sock *vsk);
+void conn_breach(struct conn *conn, struct sock *sk);
+int conn_send(struct conn *conn, u8 kind, u32 flags);
+void conn_handle(struct peer *peer, const struct wire_message *message);
+void conn_peer_gone(struct peer *peer);
+struct conn *conn_create(struct peer *peer, bool connector, u8 class);
+void conn_put(struct conn *conn);
+void conn_lay_out(struct conn *conn);
+irqreturn_t conn_interrupt(int irq, void *data);
+
+/* accept.c: the acceptor's side of CONNECT. */
+void accept_connect(struct peer *peer, const struct wire_message *message);
+
+/* stream.c, seqpacket.c: bytes in and out; all under lock_sock. */
+s64 stream_has_data(struct vsock_sock *vsk);
+s64 stream_has_space(struct vsock_sock *vsk);
+ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
+ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, int flags);
+int stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready);
+int stream_poll_out(struct vsock_sock *vsk, size_t target, bool *ready);
+u32 seqpacket_has_data(struct vsock_sock *vsk);
+int seqpacket_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
+ssize_t seqpacket_dequeue(struct vsock_sock *vsk, struct msghdr *msg, int flags);
+/* Room below this counts as none, so that a message has few fragments. */
+u32 seqpacket_room_min(const struct conn *conn);
+
+/* transport.c, stats.c */
+extern struct vsock_transport transport;
+void stats_start(void);
+void stats_stop(void);
+
+#endif
