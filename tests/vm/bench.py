@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""bench.py [--out FOLDER] [--bytes N]: what a path between two guests gives, in virtual time.
+"""bench.py [--out FOLDER] [--bytes N] [--rings KiB,KiB,...]: what paths between two guests give.
 
 Boots the lab with counted instructions, so that ratios hold whatever the host is doing (absolute figures
-mean nothing), measures, writes results.json and prints a table.
+mean nothing), measures TCP over netfront, Xen's libvchan and yasmin's AF_VSOCK in one run,
+writes results.json and prints tables.
 """
 import argparse
 import json
@@ -11,37 +12,47 @@ import re
 import subprocess
 import sys
 
+import check_vsock
 import lab
 from check import finish, run, start
 
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144]
+FEW, MANY = 20, 120
 
 
-def flow(path, arguments, timeout_s=120):
+def flow(family, address, arguments, timeout_s=120):
     """One run of `flow` from a to b: nanoseconds that it took."""
-    family, address, port = path
-    start("b", "flow", f"flow {family} listen {port}")
+    start("b", "flow", f"flow {family} listen 5101")
     run("b", "until grep -q listening /tmp/flow.out; do usleep 10000; done")
-    output = run("a", f"flow {family} connect {address} {port} -q {arguments}", timeout_s=timeout_s)
+    output = run("a", f"flow {family} connect {address} 5101 -q {arguments}", timeout_s=timeout_s)
     finish("b", "flow")
     return int(re.search(r" ns (\d+)", output)[1])
 
 
-def paths():
-    """Name and (family, address, port) of each path that is there."""
-    return {"netfront": ("tcp", "10.0.2.21", 5101)}
+def vchan(ring_bytes, arguments, timeout_s=120):
+    a, b = (int(run("dom0", f"xl domid {name}")) for name in "ab")
+    start("b", "vchan", f"vchan listen {a} {ring_bytes}")
+    run("b", "until grep -q listening /tmp/vchan.out; do usleep 10000; done")
+    output = run("a", f"vchan connect {b} {arguments}", timeout_s=timeout_s)
+    finish("b", "vchan")
+    return int(re.search(r"ns (\d+)", output)[1])
 
 
-def measure(path, stream_bytes):
-    latency = {}
-    for size in SIZES:
-        few, many = 20, 120 if size <= 65536 else 60
-        # The difference takes out what setting up costs.
-        taken = flow(path, f"-c {size} -e {many}") - flow(path, f"-c {size} -e {few}")
-        latency[size] = taken / (many - few) / 1000
-    half = flow(path, f"-s {stream_bytes // 2}")
-    whole = flow(path, f"-s {stream_bytes + stream_bytes // 2}")
-    return {"round_trip_us": latency, "stream_gbit_s": stream_bytes * 8 / (whole - half)}
+def measure(echo, stream, sizes, stream_bytes):
+    """Of two runs each, the difference: it takes out what setting up costs."""
+    latency = {size: (echo(size, MANY) - echo(size, FEW)) / (MANY - FEW) / 1000 for size in sizes}
+    taken = stream(stream_bytes + stream_bytes // 2) - stream(stream_bytes // 2)
+    return {"round_trip_us": latency, "stream_gbit_s": stream_bytes * 8 / taken}
+
+
+def measure_flow(family, address, sizes, stream_bytes):
+    return measure(lambda size, count: flow(family, address, f"-c {size} -e {count}"),
+                   lambda count: flow(family, address, f"-s {count}"), sizes, stream_bytes)
+
+
+def measure_vchan(ring_bytes, sizes, stream_bytes):
+    return measure(lambda size, count: vchan(ring_bytes, f"{size} 0 {count}"),
+                   lambda count: vchan(ring_bytes, f"65536 {count // 65536 * 65536} 0"), sizes, stream_bytes)
 
 
 def iperf(timeout_s=120):
@@ -52,28 +63,49 @@ def iperf(timeout_s=120):
     return result["end"]["sum_received"]["bits_per_second"] / 1e9
 
 
+def measure_all(options):
+    check_vsock.ready()
+    peer = check_vsock.cid("b")
+    rings = [int(ring) for ring in options.rings.split(",")]
+    results = {"netfront": measure_flow("tcp", "10.0.2.21", SIZES, options.bytes)}
+    results["netfront"]["iperf3_gbit_s"] = iperf()
+    for ring in rings:
+        # The largest in full; of the others, what the ring makes of a stream.
+        sizes = SIZES if ring == max(rings) else [1, 65536]
+        run("a", f"echo {ring // 4} >/sys/module/yasmin/parameters/ring_pages")
+        results[f"yasmin {ring} KiB"] = measure_flow("vsock", peer, sizes, options.bytes)
+        results[f"libvchan {ring} KiB"] = measure_vchan(ring * 1024, sizes, options.bytes)
+    return results
+
+
+def show(results):
+    print(f"{'Gbit/s':<20}{'stream':>10}   round trip in us, by message" +
+          "".join(f"{size:>10}" for size in SIZES))
+    for name, result in results.items():
+        trips = result["round_trip_us"]
+        print(f"{name:<20}{result['stream_gbit_s']:>10.2f}" + " " * 31 +
+              "".join(f"{trips[size]:>10.1f}" if size in trips else f"{'':>10}" for size in SIZES))
+    print(f"iperf3 over netfront: {results['netfront']['iperf3_gbit_s']:.2f} Gbit/s")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="out/vm-bench")
     parser.add_argument("--bytes", type=int, default=20_000_000)
+    parser.add_argument("--rings", default="512,64,16,4", help="KiB for each direction")
+    parser.add_argument("--keep", action="store_true", help="use the lab that is up, leave it up")
     options = parser.parse_args()
-    if subprocess.run([sys.executable, lab.__file__, "up", "--icount"]).returncode:
+    if not options.keep and subprocess.run([sys.executable, lab.__file__, "up", "--icount"]).returncode:
         sys.exit(1)
     try:
-        results = {name: measure(path, options.bytes) for name, path in paths().items()}
-        results["netfront"]["iperf3_gbit_s"] = iperf()
+        results = measure_all(options)
     finally:
-        lab.down()
+        if not options.keep:
+            lab.down()
     os.makedirs(options.out, exist_ok=True)
     with open(os.path.join(options.out, "results.json"), "w") as file:
         json.dump(results, file, indent=1)
-
-    names = list(results)
-    print(f"{'round trip, us':>16}" + "".join(f"{name:>14}" for name in names))
-    for size in SIZES:
-        print(f"{size:>16}" + "".join(f"{results[n]['round_trip_us'][size]:>14.1f}" for n in names))
-    print(f"{'stream, Gbit/s':>16}" + "".join(f"{results[n]['stream_gbit_s']:>14.2f}" for n in names))
-    print(f"{'iperf3, Gbit/s':>16}{results['netfront']['iperf3_gbit_s']:>14.2f}")
+    show(results)
 
 
 if __name__ == "__main__":

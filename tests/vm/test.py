@@ -10,6 +10,7 @@ import sys
 import check
 import lab
 import check_lab  # noqa: F401  (registers its checks)
+import check_vsock  # noqa: F401
 
 
 def main():
