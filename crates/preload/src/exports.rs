@@ -40,7 +40,11 @@ fn routed(
     kernel: impl FnOnce() -> isize,
     after: impl FnOnce(&'static Conn, isize),
 ) -> isize {
-    match table::get(fd) {
+    let mut entry = table::get(fd);
+    if matches!(entry, Entry::Candidate(_)) && promote::at_once(fd) {
+        entry = table::get(fd);
+    }
+    match entry {
         Entry::Conn(conn) => {
             process::refresh();
             process::cancellation_point();

@@ -7,7 +7,7 @@ use crate::conn::{Conn, Handout};
 use crate::lock::Lock;
 use crate::sys::{self, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Candidate, Entry, Watch};
-use crate::{broker, clock, config, process, tcp};
+use crate::{broker, clock, config, process, recv, tcp};
 
 /// Handouts whose descriptor has calls in flight: attached at the end of the last of them.
 static WAITING: [Waiting; 64] = [const { Waiting::new() }; 64];
@@ -44,13 +44,21 @@ pub fn after_call(fd: c_int, candidate: Candidate) {
     }
 }
 
-/// For tests: offers at connect or accept.
-pub fn at_once(fd: c_int) {
-    if config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0
-        && let Entry::Candidate(candidate) = table::get(fd)
-    {
-        offer(fd, candidate);
+/// For tests: offers at connect or accept, or at the first call after a connect that was in
+/// progress. Whether it did anything.
+#[inline]
+pub fn at_once(fd: c_int) -> bool {
+    config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 && offer_at_once(fd)
+}
+
+#[cold]
+fn offer_at_once(fd: c_int) -> bool {
+    match table::get(fd) {
+        Entry::Candidate(candidate) if candidate.is_pending() => look_for_answer(fd),
+        Entry::Candidate(candidate) => offer(fd, candidate),
+        _ => {}
     }
+    true
 }
 
 #[cold]
@@ -117,12 +125,17 @@ fn await_answer(fd: c_int, wait_ms: u64) {
     loop {
         broker::read_messages();
         attach_waiting(fd);
-        let pending = matches!(table::get(fd), Entry::Candidate(at) if at.is_pending());
         let now = clock::now_ns();
-        if !pending || now >= until {
+        let waits = match table::get(fd) {
+            Entry::Candidate(at) => at.is_pending(),
+            // The other end is about to attach too: then nothing goes by TCP before the ring.
+            Entry::Conn(conn) => !recv::offer_at_once(conn, fd),
+            _ => false,
+        };
+        if !waits || now >= until {
             return;
         }
-        broker::wait(((until - now) / 1_000_000 + 1).min(wait_ms));
+        broker::wait(if table::conn_of(fd).is_some() { 1 } else { (until - now) / 1_000_000 + 1 });
     }
 }
 
@@ -249,6 +262,9 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     }
     // From now on what goes by TCP raises the hint; the receiver waits for the first one.
     conn.sender().hint();
+    if config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 {
+        recv::offer_at_once(conn, fd);
+    }
     process::drop_slot(candidate.slot());
     sys::close(handout.channel_fd);
     sys::close(handout.side_fd);

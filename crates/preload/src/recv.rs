@@ -456,6 +456,23 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     receiver.offer(class_for(conn, receiver));
 }
 
+/// For tests: offers before anything was received. False: the other end has not attached yet.
+pub fn offer_at_once(conn: &'static Conn, fd: c_int) -> bool {
+    let Ok(_rx) = conn.lock_rx(fd) else { return true };
+    let receiver = conn.receiver();
+    if receiver.block.tcp_hint() == 0 {
+        return false;
+    }
+    if receiver.phase() == Phase::Parked {
+        receiver.hinted();
+        if sys::poll_now(fd, sys::POLLIN | sys::POLLPRI | sys::POLLRDHUP) == 0 {
+            conn.tcp_dry.store(1, Ordering::Relaxed);
+            offer(conn, fd, &receiver);
+        }
+    }
+    true
+}
+
 /// The ring's class for the next offer: what the sender asks for, as far as the broker lets.
 fn class_for(conn: &Conn, receiver: &Receiver<'_, Pages>) -> u8 {
     let limit = conn.side().class_limit.load(Ordering::Relaxed).min(u32::from(conn.max_class()));
