@@ -340,6 +340,48 @@ pub fn recvmsg(fd: Fd, parts: &mut [&mut [u8]], flags: c_int) -> Result<usize> {
     check(unsafe { libc::recvmsg(fd, &raw mut header, flags) })
 }
 
+/// TCP_ZEROCOPY_RECEIVE into no memory: how much was mapped, has to be read, and is unread.
+pub fn zerocopy_receive(fd: Fd) -> Result<[u32; 3]> {
+    const TCP_ZEROCOPY_RECEIVE: c_int = 35;
+    let mut words = [0u32; 5];
+    let mut len = size_of_val(&words) as libc::socklen_t;
+    let at = words.as_mut_ptr().cast();
+    // SAFETY: the words are writable and borrowed for the call; the address in them is null.
+    let ret =
+        unsafe { libc::getsockopt(fd, libc::SOL_TCP, TCP_ZEROCOPY_RECEIVE, at, &raw mut len) };
+    check_int(ret)?;
+    Ok([words[2], words[3], words[4]])
+}
+
+/// A control message: level, type and bytes.
+pub type Control = (c_int, c_int, Vec<u8>);
+
+/// A receive with room for control data: what came, its flags, and the control messages.
+pub fn recvmsg_control(
+    fd: Fd,
+    buffer: &mut [u8],
+    room_bytes: usize,
+) -> Result<(usize, c_int, Vec<Control>)> {
+    const HEAD_BYTES: usize = 16;
+    let mut vectors = [vector_of_mut(buffer)];
+    let mut header = header_of(&mut vectors);
+    let mut control = [0u64; 32];
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = room_bytes.min(size_of_val(&control)) as _;
+    // SAFETY: the header's vector and control buffer are writable and borrowed for the call.
+    let got = check(unsafe { libc::recvmsg(fd, &raw mut header, 0) })?;
+    let raw: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let int_at = |at: usize| i32::from_ne_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+    let mut found = Vec::new();
+    let (mut at, end) = (0, header.msg_controllen);
+    while at + HEAD_BYTES <= end {
+        let len = (control[at / 8] as usize).clamp(HEAD_BYTES, raw.len() - at);
+        found.push((int_at(at + 8), int_at(at + 12), raw[at + HEAD_BYTES..at + len].to_vec()));
+        at += len.next_multiple_of(8);
+    }
+    Ok((got, header.msg_flags, found))
+}
+
 pub fn sendmsg(fd: Fd, parts: &[&[u8]], flags: c_int) -> Result<usize> {
     let mut vectors: Vec<iovec> = parts.iter().map(|part| vector_of(part)).collect();
     let header = header_of(&mut vectors);

@@ -63,6 +63,8 @@ pub struct Conn {
     /// The last bytes sent by TCP asked for more to follow (MSG_MORE).
     pub more_follows: AtomicU32,
     pub grow_asked: AtomicU32,
+    /// Not 0: an option is set that only the kernel can serve.
+    pub leaves_ring: AtomicU32,
     /// Threads that watch the channel without a lock.
     pins: AtomicU32,
     next_free: AtomicPtr<Conn>,
@@ -145,6 +147,7 @@ impl Conn {
             &conn.kernel_corked,
             &conn.more_follows,
             &conn.grow_asked,
+            &conn.leaves_ring,
         ] {
             flag.store(0, Ordering::Relaxed);
         }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::conn::Conn;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::table::{self, Entry};
-use crate::{broker, memory, process, real, set};
+use crate::{broker, memory, process, real, recv, set};
 
 /// Options after which bytes must come from, or go to, the kernel alone: timestamps, a
 /// low-water mark, a peek offset, TCP_REPAIR, TCP_INQ, kernel TLS.
@@ -16,7 +16,7 @@ fn needs_plain_tcp(level: c_int, name: c_int, value: u32) -> bool {
             name == sys::SO_RCVLOWAT && value > 1
                 || matches!(name, 29 | 35 | 37 | 42 | 63 | 64 | 65) && value != 0
         }
-        SOL_TCP => matches!(name, 19 | 31 | 36),
+        SOL_TCP => matches!(name, 19 | sys::TCP_ULP | sys::TCP_INQ),
         _ => false,
     }
 }
@@ -45,11 +45,12 @@ pub unsafe fn setsockopt(
     };
     match entry {
         Entry::Candidate(candidate) => {
-            if needs_plain_tcp(level, name, number) {
+            let ret = kernel();
+            if ret == 0 && needs_plain_tcp(level, name, number) {
                 process::drop_slot(candidate.slot());
                 table::clear(fd);
             }
-            kernel()
+            ret
         }
         Entry::Conn(conn) if level == SOL_TCP && is_number => match name {
             TCP_NODELAY => {
@@ -60,21 +61,20 @@ pub unsafe fn setsockopt(
                 cork(conn, fd, number != 0);
                 0
             }
-            _ => {
-                if needs_plain_tcp(level, name, number) {
-                    conn.park_for_good(fd);
-                }
-                kernel()
-            }
+            _ => leave_ring(conn, fd, kernel(), needs_plain_tcp(level, name, number)),
         },
-        Entry::Conn(conn) => {
-            if needs_plain_tcp(level, name, number) {
-                conn.park_for_good(fd);
-            }
-            kernel()
-        }
+        Entry::Conn(conn) => leave_ring(conn, fd, kernel(), needs_plain_tcp(level, name, number)),
         _ => kernel(),
     }
+}
+
+/// The kernel took an option (`ret` 0), or refused it and then nothing changes.
+fn leave_ring(conn: &'static Conn, fd: c_int, ret: c_int, needs_plain_tcp: bool) -> c_int {
+    if ret == 0 && needs_plain_tcp {
+        conn.park_for_good(fd);
+        conn.leaves_ring.store(1, Ordering::Relaxed);
+    }
+    ret
 }
 
 /// The kernel hears of a cork only when something goes by TCP under it.
@@ -103,6 +103,16 @@ pub unsafe fn getsockopt(
     value: *mut c_void,
     len: *mut u32,
 ) -> c_int {
+    if level == SOL_TCP
+        && name == sys::TCP_ZEROCOPY_RECEIVE
+        && let Entry::Conn(conn) = table::get(fd)
+    {
+        conn.park_rx_for_good(fd);
+        // SAFETY: the program's own arguments.
+        if unsafe { skip_ring(conn, fd, value, len) } {
+            return 0;
+        }
+    }
     // SAFETY: the program's own arguments.
     let ret = unsafe { real::getsockopt(fd, level, name, value, len) };
     if ret != 0 || level != SOL_TCP || !matches!(name, TCP_NODELAY | TCP_CORK) {
@@ -118,6 +128,41 @@ pub unsafe fn getsockopt(
         }
     }
     ret
+}
+
+/// TCP_ZEROCOPY_RECEIVE maps what came by TCP. What comes before that has to be read, as the
+/// kernel itself says of bytes that it cannot map. False: nothing comes before.
+///
+/// # Safety
+/// `value` and `len` as the program passed them to getsockopt.
+unsafe fn skip_ring(conn: &'static Conn, fd: c_int, value: *mut c_void, len: *mut u32) -> bool {
+    /// Words of struct tcp_zerocopy_receive: the address takes two.
+    const LENGTH: usize = 2;
+    const RECV_SKIP_HINT: usize = 3;
+    const INQ: usize = 4;
+    const ERR: usize = 5;
+    let skip = recv::before_tcp(conn, fd);
+    // SAFETY: the program's own variable.
+    if skip == 0 || !memory::is_readable(len, 1) || unsafe { *len } < 16 {
+        return false;
+    }
+    let words = value.cast::<u32>();
+    if !memory::is_readable(words, 4) {
+        return false;
+    }
+    let unread = sys::int_ioctl(fd, sys::FIONREAD).saturating_add(ring_unread(conn, fd));
+    // SAFETY: the program vouches for `len` bytes, at least 16.
+    unsafe {
+        words.add(LENGTH).write_unaligned(0);
+        words.add(RECV_SKIP_HINT).write_unaligned(skip);
+        if *len >= 20 {
+            words.add(INQ).write_unaligned(unread as u32);
+        }
+        if *len >= 24 {
+            words.add(ERR).write_unaligned(0);
+        }
+    }
+    true
 }
 
 /// # Safety
@@ -150,6 +195,16 @@ fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
         Ok(_) => receiver.unread_bytes() as c_int,
         Err(_) => 0,
     }
+}
+
+/// What the program is to be told of unread bytes with what it receives, if it asked for that.
+pub fn told_unread(conn: &'static Conn, fd: c_int) -> Option<c_int> {
+    if conn.leaves_ring.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let asked = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_INQ, 4);
+    asked.filter(|asked| *asked != 0)?;
+    Some(sys::int_ioctl(fd, sys::FIONREAD).saturating_add(ring_unread(conn, fd)))
 }
 
 /// # Safety

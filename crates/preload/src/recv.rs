@@ -456,6 +456,16 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     receiver.offer(class_for(conn, receiver));
 }
 
+/// Bytes that a read gives before those that TCP has without limit.
+pub fn before_tcp(conn: &'static Conn, fd: c_int) -> u32 {
+    let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
+    match conn.receiver().look(|| conn.read_position()) {
+        Ok(View::Ring { unread_bytes }) => unread_bytes,
+        Ok(View::TcpUpTo { limit_bytes }) => u32::try_from(limit_bytes).unwrap_or(u32::MAX),
+        _ => 0,
+    }
+}
+
 /// For tests: offers before anything was received. False: the other end has not attached yet.
 pub fn offer_at_once(conn: &'static Conn, fd: c_int) -> bool {
     let Ok(_rx) = conn.lock_rx(fd) else { return true };

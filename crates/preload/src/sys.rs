@@ -19,6 +19,7 @@ pub const ECONNRESET: i32 = 104;
 
 pub const MSG_OOB: c_int = 1;
 pub const MSG_PEEK: c_int = 2;
+pub const MSG_CTRUNC: c_int = 8;
 pub const MSG_TRUNC: c_int = 0x20;
 pub const MSG_DONTWAIT: c_int = 0x40;
 pub const MSG_WAITALL: c_int = 0x100;
@@ -52,6 +53,8 @@ pub const TCP_NODELAY: c_int = 1;
 pub const TCP_CORK: c_int = 3;
 pub const TCP_INFO: c_int = 11;
 pub const TCP_ULP: c_int = 31;
+pub const TCP_ZEROCOPY_RECEIVE: c_int = 35;
+pub const TCP_INQ: c_int = 36;
 pub const IPPROTO_TCP: c_int = 6;
 
 pub const F_DUPFD: c_int = 0;
@@ -220,6 +223,14 @@ pub fn getsockopt_u64(fd: c_int, level: c_int, name: c_int, len_bytes: u32) -> O
 pub fn setsockopt_bytes(fd: c_int, level: c_int, name: c_int, value: &[u8]) -> Ret {
     // SAFETY: the kernel reads `value` only.
     unsafe { call!(setsockopt, fd, level, name, value.as_ptr(), value.len()) }
+}
+
+/// An ioctl that gives an int; 0 where it fails.
+pub fn int_ioctl(fd: c_int, request: usize) -> c_int {
+    let mut value: c_int = 0;
+    // SAFETY: the kernel writes one int.
+    unsafe { call!(ioctl, fd, request, &raw mut value) };
+    value
 }
 
 /// poll of one descriptor that does not wait; returns revents.

@@ -1,5 +1,7 @@
 //! Names, socket options and byte counts are the kernel socket's own.
 
+use yasmin_tests::process::eventually;
+
 use crate::check;
 
 #[test]
@@ -151,5 +153,86 @@ fn counts_of_unread_bytes() {
         duo.a("close C");
         duo.b("poll C in 1000");
         duo.b("unread C");
+    });
+}
+
+/// TCP_INQ: each receive tells how much is left, in the ring too.
+#[test]
+fn unread_bytes_are_told_beside_the_bytes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("poll C in 1000");
+        duo.b("set C inq 1");
+        duo.b("recv C 400 - control");
+        duo.b("recv C 100 - smallcontrol");
+        duo.b("recv C 100 - nocontrol");
+        duo.b("recv C 1000 - control");
+        for _ in 0..3 {
+            duo.a("send C 1000");
+            duo.b("poll C in 1000");
+            duo.b("recv C 300 - control");
+            duo.b("recv C 300 peek");
+            duo.b("recv C 700 - control");
+        }
+        duo.b("set C inq 0");
+        duo.a("send C 1000");
+        duo.b("poll C in 1000");
+        duo.b("recv C 300 - control");
+        duo.b("recv C 700");
+    });
+}
+
+#[test]
+fn times_are_told_beside_the_bytes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("set C timestamp 1");
+        // The kernel begins to take times when it comes to it.
+        let told = eventually(
+            "a time beside the bytes",
+            || {
+                assert_eq!(duo.quiet_a("send C 100"), "100");
+                let told = duo.quiet_b("recv C 100 - control");
+                told.contains("1/29").then_some(told)
+            },
+            String::new,
+        );
+        duo.note(told);
+        duo.a("send C 100");
+        duo.b("recv C 100");
+    });
+}
+
+/// An option that the kernel refuses changes nothing.
+#[test]
+fn a_refused_option_leaves_the_ring_alone() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("set C inq 5");
+        duo.b("get C inq");
+        let carried = |duo: &crate::Duo| duo.lab.bytes_in_all().ring;
+        let before = carried(duo);
+        duo.round_trips("C", 8);
+        let is_more = carried(duo) > before;
+        assert!(is_more || !duo.lab.proves() || !duo.lab.is_calm(), "nothing by ring any more");
+    });
+}
+
+/// TCP_ZEROCOPY_RECEIVE says how much has to be read before there is something to map.
+#[test]
+fn what_cannot_be_mapped_is_told() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("get C zerocopy");
+        for _ in 0..2 {
+            duo.a("send C 1000");
+            duo.b("poll C in 1000");
+            duo.b("get C zerocopy");
+            duo.b("recv C 400");
+            duo.b("get C zerocopy");
+            duo.b("recv C 4000");
+            duo.b("get C zerocopy");
+        }
     });
 }

@@ -185,16 +185,49 @@ unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize
         unsafe { real::recvmsg(fd, msg, flags) }
     });
     if ret >= 0 && !asked_kernel {
-        // SAFETY: the program's own message; TCP gives neither name nor control data.
+        // SAFETY: the program's own message; TCP gives no name.
         unsafe {
             if !(*msg).name.is_null() {
                 (*msg).namelen = 0;
             }
-            (*msg).controllen = 0;
             (*msg).flags = 0;
+            let unread = table::conn_of(fd).and_then(|conn| options::told_unread(conn, fd));
+            put_control(&mut *msg, unread);
         }
     }
     ret
+}
+
+/// The only control data that does not come from the kernel: how much is unread, in the ring
+/// too (TCP_CM_INQ); none without it.
+///
+/// # Safety
+/// The message as the program passed it.
+unsafe fn put_control(msg: &mut MsgHdr, unread: Option<c_int>) {
+    const HEAD_BYTES: usize = 16;
+    let (room, Some(unread)) = (msg.controllen, unread) else {
+        msg.controllen = 0;
+        return;
+    };
+    msg.controllen = 0;
+    if msg.control.is_null() || room < HEAD_BYTES {
+        msg.flags |= sys::MSG_CTRUNC;
+        return;
+    }
+    let mut raw = [0u8; HEAD_BYTES + 8];
+    let len = room.min(HEAD_BYTES + 4);
+    raw[..8].copy_from_slice(&len.to_ne_bytes());
+    raw[8..12].copy_from_slice(&sys::SOL_TCP.to_ne_bytes());
+    raw[12..16].copy_from_slice(&sys::TCP_INQ.to_ne_bytes());
+    raw[16..20].copy_from_slice(&unread.to_ne_bytes());
+    if len < HEAD_BYTES + 4 {
+        msg.flags |= sys::MSG_CTRUNC;
+    }
+    msg.controllen = room.min(raw.len());
+    // SAFETY: the program's buffer of `room` bytes.
+    unsafe {
+        core::ptr::copy_nonoverlapping(raw.as_ptr(), msg.control.cast::<u8>(), msg.controllen);
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -131,6 +131,25 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
             }
             return Ok(format!("{lens:?}"));
         }
+        // What comes beside the bytes, in room for so much; of times only that they came.
+        "control" | "smallcontrol" | "nocontrol" => {
+            let room = match form {
+                "control" => 256,
+                "smallcontrol" => 18,
+                _ => 0,
+            };
+            let (got, told, control) = sys::recvmsg_control(fd, &mut data, room)?;
+            let control: Vec<String> = control
+                .iter()
+                .map(|(level, kind, bytes)| match *level {
+                    libc::SOL_SOCKET => format!("{level}/{kind}"),
+                    _ => format!("{level}/{kind} {bytes:?}"),
+                })
+                .collect();
+            stream.pattern.check(stream.at(), &data[..got]).map_err(Error::other)?;
+            stream.advance(got);
+            return Ok(format!("{got} flags {told} {control:?}"));
+        }
         "splice" => {
             let (read_end, write_end) = sys::pipe()?;
             let moved = sys::splice(fd, write_end, data.len(), 0)?;

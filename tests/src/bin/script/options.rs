@@ -14,6 +14,7 @@ fn option_of(name: &str) -> Result<(i32, i32)> {
         "maxseg" => (libc::SOL_TCP, libc::TCP_MAXSEG),
         "keepidle" => (libc::SOL_TCP, libc::TCP_KEEPIDLE),
         "usertimeout" => (libc::SOL_TCP, libc::TCP_USER_TIMEOUT),
+        "timestamp" => (socket, libc::SO_TIMESTAMP),
         "keepalive" => (socket, libc::SO_KEEPALIVE),
         "lowat" => (socket, libc::SO_RCVLOWAT),
         "error" => (socket, libc::SO_ERROR),
@@ -49,6 +50,10 @@ pub fn set(fd: Fd, option: &str, value: i32) -> Result<String> {
 }
 
 pub fn get(fd: Fd, option: &str) -> Result<String> {
+    if option == "zerocopy" {
+        let [length, skip, unread] = sys::zerocopy_receive(fd)?;
+        return Ok(format!("{length} mapped, {skip} to read, {unread} unread"));
+    }
     let (level, number) = option_of(option)?;
     let value = sys::get_int(fd, level, number)?;
     if option == "error" && value != 0 {
