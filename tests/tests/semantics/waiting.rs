@@ -327,3 +327,22 @@ fn epoll_is_fair() {
         duo.note(format!("seen: {seen:?}"));
     });
 }
+
+/// An edge tells of all that is ready: bytes in the ring, and room that only TCP has.
+#[test]
+fn an_edge_tells_of_reading_and_writing() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+out+et");
+        duo.b("epwait E 1000");
+        // It sleeps, so what goes to it goes by TCP.
+        duo.a("poll C in 20");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("recv C 100");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("recv C 100");
+    });
+}

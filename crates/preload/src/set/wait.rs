@@ -234,7 +234,9 @@ impl Set {
         }
         let wants_out = asked & (OUT | WRNORM) != 0;
         if wants_out && (events != 0 || asked & EDGE == 0) {
-            if writable(conn) {
+            // An edge tells of everything that is ready, and of this one the kernel knows nothing.
+            let asks_kernel = || asked & EDGE != 0 && sys::poll_now(conn.fd(), sys::POLLOUT) != 0;
+            if writable(conn) || asks_kernel() {
                 events |= asked & (OUT | WRNORM);
             } else {
                 self.kernel_due.store(1, Ordering::Relaxed);
