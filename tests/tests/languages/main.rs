@@ -1,0 +1,170 @@
+//! Languages' own ways to sockets: an echo server and its client in each, with every byte
+//! checked. What is not installed is skipped with a line that says so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use yasmin_tests::job::find;
+use yasmin_tests::lab::{Knobs, Lab, artefact};
+use yasmin_tests::netns::Net;
+use yasmin_tests::process::{Process, eventually};
+use yasmin_tests::status::Bytes;
+
+/// Where `name` is, or `None` after saying that it is not there.
+fn installed(name: &str) -> Option<PathBuf> {
+    let found = find(name);
+    if found.is_none() {
+        eprintln!("skipped: {name} is not installed");
+    }
+    found
+}
+
+fn source(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/languages").join(name).display().to_string()
+}
+
+/// What an echo of this size carries at least, both ways.
+const CARRIED_BYTES: u64 = 1 << 20;
+
+/// Server and client by `program`, with the words that both get first and those that come last:
+/// by default, with a channel from the first byte, and in the library's moods. Some of it has
+/// to go by ring.
+#[track_caller]
+fn echo(program: &Path, first: &[&str], last: &[&str]) {
+    for knobs in [Knobs::default(), Knobs::at_once(), Knobs::at_once().chaos(100, 5)] {
+        let lab = Lab::new(Net::Loopback, knobs);
+        let words = |middle: &[&str]| -> Vec<String> {
+            [first, middle, last].concat().iter().map(|&word| word.to_owned()).collect()
+        };
+        let mut server = lab.start("server", &lab.a, program, &words(&["listen"]));
+        let port = server.expect("port ");
+        let at = words(&["connect", &lab.a.v4().to_string(), &port]);
+        let mut client = lab.start("client", &lab.b, program, &at);
+        client.expect("same");
+        client.finish();
+        server.terminate();
+        if lab.proves() {
+            let bytes = eventually(
+                "the bytes of closed connections",
+                || Some(lab.bytes_in_all()).filter(|all| all.ring + all.tcp > CARRIED_BYTES),
+                || format!("{:?}", lab.bytes_in_all()),
+            );
+            eprintln!("{} {last:?}: {bytes:?}", program.display());
+            lab.assert_some_by_ring(bytes.ring);
+        }
+    }
+}
+
+#[test]
+fn java_blocking_and_nio() {
+    let (Some(java), Some(_)) = (installed("java"), installed("javac")) else { return };
+    for kind in ["blocking", "nio"] {
+        echo(&java, &[&source("Echo.java")], &[kind]);
+    }
+}
+
+#[test]
+fn node() {
+    let Some(node) = installed("node") else { return };
+    echo(&node, &[&source("echo.js")], &[]);
+}
+
+/// libuv sets up io_uring by itself, here because it is asked to. It is refused and falls back.
+#[test]
+fn io_uring_of_libuv_is_refused() {
+    let Some(node) = installed("node") else { return };
+    let lab = Lab::new(Net::Loopback, Knobs::default());
+    let mut command = lab.command(&lab.a, &node);
+    let program = "require('fs').readFile('/proc/self/stat', () => console.log('read'));
+        setInterval(() => {}, 1000);";
+    command.env("UV_USE_IO_URING", "1").args(["-e", program]);
+    let mut process = Process::start("node", &mut command, &lab.registry);
+    process.expect("read");
+    let rings = fs::read_dir(format!("/proc/{}/fd", process.pid()))
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .filter(|to| to.to_string_lossy().contains("io_uring"))
+        .count();
+    assert!(rings == 0 || !lab.proves(), "io_uring was not refused");
+    process.terminate();
+}
+
+#[test]
+fn perl() {
+    let Some(perl) = installed("perl") else { return };
+    echo(&perl, &[&source("echo.pl")], &[]);
+}
+
+/// Builds the Go program, with libc or without; `None` where there is no Go.
+fn go(folder: &Path, with_libc: bool) -> Option<PathBuf> {
+    let go = installed("go")?;
+    let mut sources = vec![source("echo.go")];
+    if with_libc {
+        sources.push(source("cgo.go"));
+    }
+    for source in &sources {
+        let name = Path::new(source).file_name()?;
+        fs::copy(source, folder.join(name)).unwrap();
+    }
+    let binary = folder.join("echo");
+    let output = Command::new(go)
+        .current_dir(folder)
+        .args(["build", "-o", "echo"])
+        .args(fs::read_dir(folder).unwrap().flatten().filter_map(|entry| {
+            let path = entry.path();
+            (path.extension()? == "go").then_some(path)
+        }))
+        .env("CGO_ENABLED", if with_libc { "1" } else { "0" })
+        .env("GOCACHE", folder.join("cache"))
+        .env("GO111MODULE", "off")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(binary)
+}
+
+/// Go makes system calls by itself: its connections are right, and stay TCP, and the user is
+/// told so in one line.
+#[track_caller]
+fn told_and_plain(with_libc: bool, told: &str) {
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    let Some(echo) = go(lab.folder.path(), with_libc) else { return };
+    let start = |name: &str, words: &[&str]| {
+        let mut command = Command::new(artefact("yasmin"));
+        command.args(["run", "--socket"]).arg(lab.socket()).arg("--no-broker");
+        command.arg(&echo).args(words);
+        for (key, value) in lab.environment() {
+            if key.starts_with("YASMIN_PROMOTE") {
+                command.env(key, value);
+            }
+        }
+        Process::start(name, &mut command, &lab.registry)
+    };
+    let mut server = start("server", &["listen"]);
+    let port = server.expect("port ");
+    let mut client = start("client", &["connect", &lab.a.v4().to_string(), &port]);
+    client.expect("same");
+    client.finish();
+    // The other stream of output is read beside: its line may come later than the end.
+    eventually(
+        "the line that tells the user",
+        || client.output().contains(told).then_some(()),
+        || client.output(),
+    );
+    let lines = client.output().lines().count();
+    assert_eq!(lines, 2, "more than one line told:\n{}", client.output());
+    assert_eq!(lab.bytes_in_all(), Bytes::default());
+    server.terminate();
+}
+
+#[test]
+fn go_with_libc() {
+    told_and_plain(true, "is a Go program, whose network calls do not go through libc");
+}
+
+#[test]
+fn go_without_libc() {
+    told_and_plain(false, "is a static Go program, nothing can be preloaded");
+}
