@@ -2,6 +2,7 @@
 # make demo           real programs, over plain TCP and through rings; a table and a report
 # make test           lints, unit, model-checked and end-to-end tests, licences
 # make jobs           whole jobs by many real programs; writes docs/programs.md
+# make conformance    other people's tests, on plain TCP and through rings; writes docs/conformance.md
 # make fuzz, asan     longer hunts; need a nightly toolchain
 # make numa-test      placement on an emulated machine with two NUMA nodes; by hand
 # make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
@@ -17,6 +18,8 @@ RELEASE = $(TARGET)/release
 
 # Options for the demo, as in: make demo DEMO="--quick --out /tmp/report"
 DEMO ?=
+# Options for the conformance suites, as in: make conformance CONFORMANCE="--only CPython"
+CONFORMANCE ?= --out docs/conformance.md
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 # Threads of the end-to-end tests; they share the machine's cores with what they start.
@@ -35,13 +38,15 @@ TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
 JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
 	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika mpirun.openmpi:openmpi-bin \
 	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
+# npm too, for Node.js's own tests; without it they are left out, with a line.
+CONFORMANCE_NEEDS = python3:python3 cc:gcc make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils
 VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils
 
 # The library has no std: it is built and linted as what it is, never as a test.
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: build demo test jobs fuzz asan install uninstall clean
+.PHONY: build demo test jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
 
@@ -54,7 +59,7 @@ build: needs-build
 demo: needs-demo build
 	$(RELEASE)/yasmin demo $(DEMO)
 
-test: needs-test lint unit loom e2e sanitizers fuzz-smoke licences
+test: needs-test lint unit loom e2e conformance-short sanitizers fuzz-smoke licences
 	@echo "All tests passed."
 
 needs-build:
@@ -70,6 +75,9 @@ needs-test: needs-build
 
 needs-jobs: needs-test
 	@.ci/install-packages $(JOBS_NEEDS)
+
+needs-conformance: needs-build
+	@.ci/install-packages $(CONFORMANCE_NEEDS)
 
 lint: needs-build
 	$(CARGO) fmt --check
@@ -97,6 +105,16 @@ jobs: needs-jobs build
 
 licences:
 	$(CARGO) deny --log-level error check licenses bans sources
+
+# Packages and sources are unpacked below target/.
+SUITES = python3 tests/conformance/run.py --bin $(RELEASE) --cache $(TARGET)/conformance
+
+conformance: needs-conformance build
+	$(SUITES) --json $(TARGET)/conformance.json $(CONFORMANCE)
+
+# A part that takes some two minutes.
+conformance-short: build
+	$(SUITES) --short --modes plain,forced,chaos
 
 # With nightly only; without it one line says so.
 fuzz-smoke:

