@@ -118,7 +118,7 @@ def node_of(cpus):
 def judge(parts):
     lines = lambda part: parts.get(part, "").split("\n")[:-1]
     records = [json.loads(line) for line in lines("log")]
-    machine = next((one["machine"] for one in records if one["record"] == "machine"), {})
+    machine = next((one["machine"]["machine"] for one in records if "machine" in one), {})
     cards = {name: int(node) for name, _, node in (line.split() for line in lines("cards"))}
     found = {nic["name"]: nic["node"] for nic in machine.get("nics", []) if nic["name"] in cards}
     nodes = [node["cpus"] for node in machine.get("nodes", [])]
@@ -141,7 +141,7 @@ def judge(parts):
         check("memory has followed", pages.get(1, 0) > 0 and pages.get(0, 0) <= pages.get(1, 0) / 10, pages),
         check("a function whose CPU is unplugged goes to another of the node",
               len(unplugged) == 2 and unplugged[0] != unplugged[1] and node_of(unplugged[1]) == 1, unplugged),
-        check("all is put back", after[:4] == before and after[4:] == ["cpuset ''"], after),
+        check("all is put back", after[:4] == before and after[4:] in (["cpuset ''"], ["cpuset '0-7'"]), after),
     ]
     if "unrecognized subcommand" not in topology:
         try:

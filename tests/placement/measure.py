@@ -37,9 +37,15 @@ def watch(yasmin, folder, *more):
     return subprocess.Popen(command, stdout=open(folder / "lines", "w"), stderr=subprocess.STDOUT)
 
 
+def text(folder):
+    log = folder / "log"
+    return log.read_text() if log.exists() else ""
+
+
 def records(folder):
-    lines = (folder / "log").read_text().split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    """Each with its kind under "record"."""
+    lines = (json.loads(line) for line in text(folder).split("\n")[:-1])
+    return [{"record": kind, **record} for line in lines for kind, record in line.items()]
 
 
 def wait_for(what, is_so, patience_s=60):
@@ -61,7 +67,7 @@ def steady(yasmin, folder):
                  for chain, rate in enumerate(rates) for at in range(2)]
         tell(traffic, document([one.pid for one in sleepers], links))
         process = watch(yasmin, folder, "--traffic-file", traffic, "--dry-run")
-        wait_for("a plan", lambda: '"record":"decision"' in (folder / "log").read_text())
+        wait_for("a plan", lambda: '"decision":' in text(folder))
         process.terminate()
         process.wait()
         seen = records(folder)
@@ -73,10 +79,10 @@ def steady(yasmin, folder):
     log = folder / "steady.log"
     with open(log, "w") as out:
         for one in kept:
-            out.write(json.dumps(one) + "\n")
+            out.write(json.dumps({one.pop("record"): one}) + "\n")
         for second in range(600):
             shares = [rates[at // 2] * draw.uniform(0.9, 1.1) for at in range(edges)]
-            out.write(json.dumps({"record": "sample", "at_s": 10.0 + second, "rates": shares}) + "\n")
+            out.write(json.dumps({"sample": {"at_s": 10.0 + second, "rates": shares}}) + "\n")
     told = subprocess.run([yasmin, "place", "replay", log, "--json"], check=True, capture_output=True)
     report = json.loads(told.stdout)
     first, later = report["decisions"][:1], report["decisions"][1:]
@@ -92,8 +98,8 @@ def shift(yasmin, folder, count=20):
     traffic = folder / "traffic.json"
 
     def links(swapped):
-        heavy, light = (1, 2) if not swapped else (2, 1)
-        return [("f0", f"f{heavy}", 9e8), ("f3", f"f{light}", 1e8), ("nic:x", "f0", 9e8)]
+        first, second = (1e8, 9e8) if swapped else (9e8, 1e8)
+        return [("f0", "f1", first), ("f1", "f3", first), ("f0", "f2", second), ("f2", "f3", second)]
 
     tell(traffic, document(pids, links(False)))
     process = watch(yasmin, folder, "--traffic-file", traffic)
@@ -101,17 +107,17 @@ def shift(yasmin, folder, count=20):
     draw = random.Random(2)
     took, plans = [], []
     try:
-        wait_for("the first plan", lambda: '"record":"applied"' in (folder / "log").read_text())
-        time.sleep(15)
+        wait_for("the first plan", lambda: '"applied":' in text(folder))
+        time.sleep(5)
         for turn in range(count):
             # Any moment of the period, and long enough to be settled.
-            time.sleep(15 + draw.random())
+            time.sleep(6 + draw.random())
             before = sum(one["record"] == "decision" for one in applied())
             begin = time.monotonic()
             tell(traffic, document(pids, links(turn % 2 == 0)))
             wait_for("a plan", lambda: sum(one["record"] == "decision" for one in applied()) > before)
             took.append(time.monotonic() - begin)
-            time.sleep(5)
+            time.sleep(3)
             plans.append(sum(one["record"] == "decision" for one in applied()) - before)
             print(f"shift {turn + 1}: planned and applied after {took[-1]:.2f} s, {plans[-1]} plan(s)", flush=True)
     finally:
@@ -134,11 +140,11 @@ def cost(yasmin, folder, count=500, seconds=60):
             if at % 5 == 4:
                 continue
             a, b = names[at], names[at + 1]
-            subprocess.run(["ip", "-n", a, "link", "add", "r", "type", "veth", "peer", "name", "l", "netns", b], check=True)
-            subprocess.run(["ip", "-n", a, "link", "set", "r", "up"], check=True)
-            subprocess.run(["ip", "-n", b, "link", "set", "l", "up"], check=True)
+            subprocess.run(["ip", "-n", a, "link", "add", "right", "type", "veth", "peer", "name", "left", "netns", b], check=True)
+            subprocess.run(["ip", "-n", a, "link", "set", "right", "up"], check=True)
+            subprocess.run(["ip", "-n", b, "link", "set", "left", "up"], check=True)
         process = watch(yasmin, folder, "--source", "netns,yasmin,dpdk", "--dry-run")
-        wait_for("the first plan", lambda: '"record":"decision"' in (folder / "log").read_text(), 300)
+        wait_for("the first plan", lambda: '"decision":' in text(folder), 300)
         tick = os.sysconf("SC_CLK_TCK")
 
         def cpu_s():

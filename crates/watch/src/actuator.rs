@@ -39,9 +39,15 @@ impl Step {
     pub fn absorb(&mut self, later: &Self) -> bool {
         match (self, later) {
             (
-                Self::Affinity { of, thread, after, .. },
+                Self::Affinity { of, thread, before: first, after },
                 Self::Affinity { of: later_of, thread: later, before, after: last },
-            ) if of == later_of && thread == later && after == before => after.clone_from(last),
+                // When its only CPU is unplugged the kernel lets a thread run anywhere.
+            ) if of == later_of
+                && thread == later
+                && (after == before || before.is_superset(first)) =>
+            {
+                after.clone_from(last);
+            }
             (
                 Self::Cgroup { file, after, .. },
                 Self::Cgroup { file: later, before, after: last },

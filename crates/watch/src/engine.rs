@@ -53,8 +53,9 @@ struct Mean {
 
 impl Mean {
     fn of(edges: &[Edge]) -> Self {
-        let rate = edges.iter().map(|edge| edge.rate).sum();
-        Self { rate, dropped: edges.iter().map(|edge| edge.dropped).sum() }
+        // The sum of nothing is -0.
+        let sum = |of: fn(&Edge) -> f64| edges.iter().map(of).fold(0.0, |sum, one| sum + one);
+        Self { rate: sum(|edge| edge.rate), dropped: sum(|edge| edge.dropped) }
     }
 }
 

@@ -151,5 +151,12 @@ mod tests {
         journal.note(&[step(1, 0, 1), step(2, 5, 6), step(1, 1, 2), step(1, 2, 3)]).unwrap();
         journal.tidy().unwrap();
         assert_eq!(journal.steps(), [step(1, 0, 3), step(2, 5, 6)]);
+        // CPU 3 is unplugged: the kernel lets the thread run on 0, 1 and 2.
+        let Step::Affinity { of, thread, .. } = step(1, 0, 0) else { unreachable!() };
+        let before = [0, 1, 2].map(CpuId).into();
+        let after = [CpuId(2)].into();
+        journal.note(&[Step::Affinity { of, thread, before, after }]).unwrap();
+        journal.tidy().unwrap();
+        assert_eq!(journal.steps(), [step(1, 0, 2), step(2, 5, 6)]);
     }
 }

@@ -30,7 +30,7 @@ impl Default for Settings {
 
 /// `at_s` is in seconds after the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Record {
     Start {
         version: u32,
@@ -122,6 +122,9 @@ pub struct Measured {
 impl std::fmt::Display for Move {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{} ", self.function)?;
+        if self.from == Some(self.to) {
+            return write!(out, "to where it runs, CPU {} (node {})", self.to, self.to_node);
+        }
         if let (Some(cpu), Some(node)) = (self.from, self.from_node) {
             write!(out, "from CPU {cpu} (node {node}) ")?;
         }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use yasmin_topology::{CpuId, Machine, NodeId, pinned_threads};
 
-use crate::actuator;
+use crate::actuator::{self, cgroup};
 use crate::apply::{self, Order};
 use crate::engine::{Engine, Outcome};
-use crate::function::{Function, Process};
+use crate::function::{Function, Process, Target};
 use crate::journal::Journal;
 use crate::observer::Observer;
 use crate::overrides::Overrides;
@@ -18,7 +18,7 @@ use crate::record::{Decision, EdgeName, Record, Settings, VERSION};
 use crate::source::Source;
 
 /// How soon is soon: rates over so short a time are rates still.
-const SOON: Duration = Duration::from_millis(200);
+const SOON: Duration = Duration::from_millis(100);
 /// After moves that failed, the same is not tried again before.
 const RETRY_AFTER_S: f64 = 10.0;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
@@ -264,7 +264,13 @@ impl Watch {
     }
 
     fn refresh_machine(&mut self, events: &mut Vec<Event>) {
-        let ours: BTreeSet<u32> = self.processes.values().flatten().map(|one| one.pid).collect();
+        let mut ours: BTreeSet<u32> =
+            self.processes.values().flatten().map(|one| one.pid).collect();
+        for function in &self.functions {
+            if let Target::Cgroup { path } = &function.target {
+                ours.extend(cgroup::processes(path));
+            }
+        }
         match machine(&ours, self.options.cpus.as_ref()) {
             Ok(mut machine) => {
                 if machine.free().is_empty() && !machine.pinned.is_empty() {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 
 use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use yasmin_topology::CpuId;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use yasmin_topology::{CpuId, parse_cpus};
 
 use super::{Step, Trouble};
 use crate::function::Process;
@@ -148,9 +148,13 @@ pub fn only(thread: u32) -> Option<CpuId> {
     cpus.first().copied().filter(|_| cpus.len() == 1)
 }
 
+/// As it was set, CPUs that are offline included: sched_getaffinity(2) leaves those out, and what
+/// is put back would lack them.
 fn read(thread: u32) -> io::Result<BTreeSet<CpuId>> {
-    let set = sched_getaffinity(pid(thread))?;
-    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| CpuId(cpu as u32)).collect())
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status"))?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let cpus = list.and_then(|list| parse_cpus(list.trim()).ok());
+    cpus.ok_or_else(|| io::Error::other("no CPUs in /proc"))
 }
 
 fn is_same(thread: Process) -> bool {

@@ -71,10 +71,28 @@ pub fn set(file: &str, value: &str) -> Result<(), Trouble> {
 
 pub fn restore(file: &str, before: &str, after: &str) -> Result<(), Trouble> {
     match fs::read_to_string(file) {
-        Ok(now) if now.trim() == after => set(file, before),
+        Ok(now) if now.trim() == after => match set(file, before) {
+            // A group with processes cannot be made empty of CPUs again (ENOSPC); empty stood for
+            // what the group above has.
+            Err(_) if before.is_empty() => set(file, &above(file)?),
+            other => other,
+        },
         Ok(_) => Ok(()),
         Err(error) => Err(Trouble::of(file, "read", &error)),
     }
+}
+
+fn above(file: &str) -> Result<String, Trouble> {
+    let group = Path::new(file).parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let text = fs::read_to_string(group.join("cpuset.cpus.effective"));
+    text.map(|text| text.trim().to_owned()).map_err(|error| Trouble::of(file, "restore", &error))
+}
+
+/// The processes in it now.
+pub fn processes(path: &str) -> Vec<u32> {
+    let text = mount().map(|mount| fs::read_to_string(file(&mount, path, "cgroup.procs")));
+    let text = text.and_then(Result::ok).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 /// The only CPU that the group may use, if there is only one.

@@ -147,6 +147,8 @@ impl Document {
                 return Err(format!("links[{at}].to: {:?} is both ends", edge.to));
             }
             let id = format!("{at} {a} {b}");
+            // The first bytes of a rate that is told of for the first time are all since the last look.
+            let fresh = edge.rate_bytes_s.is_some() && elapsed_s > 0.0 && !made.contains_key(&id);
             let bytes = match (edge.bytes, edge.rate_bytes_s) {
                 (Some(bytes), None) => bytes,
                 (None, Some(rate)) if rate.is_finite() && rate >= 0.0 => {
@@ -161,7 +163,7 @@ impl Document {
             };
             let (path, dropped) = (Path::Told, edge.dropped);
             let origin = "told".to_owned();
-            reading.links.push(Link { id, a, b, path, origin, bytes, dropped, fresh: false });
+            reading.links.push(Link { id, a, b, path, origin, bytes, dropped, fresh });
         }
         Ok(reading)
     }

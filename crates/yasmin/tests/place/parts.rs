@@ -171,9 +171,9 @@ fn a_chain_across_a_bridge_is_found_by_its_routes() {
     let ends = [(hosts.name(0), 1), (hosts.name(1), 2), (row.name(1), 3)];
     for (name, last) in &ends {
         run(&format!(
-            "ip -n {name} link add up type veth peer name p{last} netns {middle}
-             ip -n {name} address add 10.78.0.{last}/24 dev up
-             ip -n {name} link set up up
+            "ip -n {name} link add side type veth peer name p{last} netns {middle}
+             ip -n {name} address add 10.78.0.{last}/24 dev side
+             ip -n {name} link set side up
              ip -n {middle} link set p{last} master {bridge} up"
         ));
     }

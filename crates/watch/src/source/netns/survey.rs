@@ -125,7 +125,10 @@ fn look(rtnl: &mut Rtnl, namespace: &mut Namespace) -> io::Result<Vec<LinkMessag
                 _ => {}
             }
         }
-        owner.addresses.extend(own);
+        // Every interface that is up has one of these, a bridge's too.
+        let is_link_local =
+            |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        owner.addresses.extend(own.filter(|ip| !is_link_local(ip)));
     }
     for answer in rtnl.dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))? {
         let RouteNetlinkMessage::NewRoute(route) = answer else { continue };
