@@ -20,7 +20,7 @@ use crate::source::Source;
 /// How soon is soon: rates over so short a time are rates still.
 const SOON: Duration = Duration::from_millis(100);
 /// After moves that failed, the same is not tried again before.
-const RETRY_AFTER_S: f64 = 10.0;
+const RETRY_AFTER_S: f64 = 30.0;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 #[derive(Clone, Debug)]
@@ -136,8 +136,9 @@ impl Watch {
         events.extend(observation.troubles.into_iter().map(Event::Note));
         self.edges = observation.edges;
         self.processes = observation.processes;
-        if self.online != online() {
-            self.online = online();
+        let online = online();
+        if self.online != online {
+            self.online = online;
             self.refresh_machine(&mut events);
         }
         if observation.functions != self.functions {

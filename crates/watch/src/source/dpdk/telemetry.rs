@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -51,8 +51,9 @@ impl Telemetry {
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         let mut telemetry = Self { socket, pid: 0, buffer: vec![0; GREETING_BYTES] };
         let greeting = telemetry.receive()?;
-        let pid = greeting["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-        telemetry.pid = pid.ok_or_else(|| nonsense("a greeting without a process id"))?;
+        // The greeting names a process too, by its number in its own container.
+        let pid = socket_peercred(&telemetry.socket)?.pid.as_raw_nonzero().get();
+        telemetry.pid = u32::try_from(pid).map_err(nonsense)?;
         let len = greeting["max_output_len"].as_u64().unwrap_or(16 << 10).clamp(1024, MOST_BYTES);
         telemetry.buffer.resize(usize::try_from(len).unwrap_or(16 << 10), 0);
         Ok(telemetry)
