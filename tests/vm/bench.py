@@ -17,7 +17,7 @@ import lab
 from check import finish, run, start
 
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144]
-FEW, MANY = 20, 120
+ECHOES = 100
 
 
 def flow(family, address, arguments, timeout_s=120):
@@ -38,21 +38,19 @@ def vchan(ring_bytes, arguments, timeout_s=120):
     return int(re.search(r"ns (\d+)", output)[1])
 
 
-def measure(echo, stream, sizes, stream_bytes):
-    """Of two runs each, the difference: it takes out what setting up costs."""
-    latency = {size: (echo(size, MANY) - echo(size, FEW)) / (MANY - FEW) / 1000 for size in sizes}
-    taken = stream(stream_bytes + stream_bytes // 2) - stream(stream_bytes // 2)
-    return {"round_trip_us": latency, "stream_gbit_s": stream_bytes * 8 / taken}
-
-
 def measure_flow(family, address, sizes, stream_bytes):
-    return measure(lambda size, count: flow(family, address, f"-c {size} -e {count}"),
-                   lambda count: flow(family, address, f"-s {count}"), sizes, stream_bytes)
+    return {
+        "round_trip_us": {size: flow(family, address, f"-c {size} -e {ECHOES}") / ECHOES / 1000 for size in sizes},
+        "stream_gbit_s": stream_bytes * 8 / flow(family, address, f"-s {stream_bytes}"),
+    }
 
 
 def measure_vchan(ring_bytes, sizes, stream_bytes):
-    return measure(lambda size, count: vchan(ring_bytes, f"{size} 0 {count}"),
-                   lambda count: vchan(ring_bytes, f"65536 {count // 65536 * 65536} 0"), sizes, stream_bytes)
+    stream_bytes = stream_bytes // 65536 * 65536
+    return {
+        "round_trip_us": {size: vchan(ring_bytes, f"{size} 0 {ECHOES}") / ECHOES / 1000 for size in sizes},
+        "stream_gbit_s": stream_bytes * 8 / vchan(ring_bytes, f"65536 {stream_bytes} 0"),
+    }
 
 
 def iperf(timeout_s=120):
