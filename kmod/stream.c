@@ -17,7 +17,7 @@ static void breach(struct conn *conn)
 }
 
 /* Unread bytes; parks if there are fewer than `target`, so that the next ones ring. */
-static u32 look(struct conn *conn, u32 target)
+u32 stream_look(struct conn *conn, u32 target)
 {
 	u64 bytes = 0;
 	int tries;
@@ -39,7 +39,7 @@ s64 stream_has_data(struct vsock_sock *vsk)
 {
 	struct conn *conn = conn_usable(vsk);
 
-	return conn ? look(conn, 1) : 0;
+	return conn ? stream_look(conn, 1) : 0;
 }
 
 /* Room for bytes; if there is none, the bell will ring when there is. */
@@ -65,10 +65,13 @@ s64 stream_has_space(struct vsock_sock *vsk)
 {
 	struct conn *conn = conn_usable(vsk);
 	struct ring_write write;
+	u32 least = 1;
 
 	if (!conn)
 		return 0;
-	return room(conn, vsk->sk.sk_type == SOCK_SEQPACKET ? seqpacket_room_min(conn) : 1, &write);
+	if (vsk->sk.sk_type == SOCK_SEQPACKET)
+		least = max(conn->room_wanted, WIRE_MESSAGE_WORD_BYTES + 1);
+	return room(conn, least, &write);
 }
 
 ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
@@ -164,7 +167,7 @@ int stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready)
 		return 0;
 	}
 	target = min_t(size_t, target, wire_class_bytes(conn->class));
-	bytes = look(conn, U32_MAX);
+	bytes = stream_look(conn, U32_MAX);
 	*ready = bytes >= max_t(size_t, target, 1);
 	return 0;
 }

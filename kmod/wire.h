@@ -127,10 +127,11 @@ struct wire_control {
 	u8 reserved2[1024];
 };
 
-/* A fragment of a message in a seqpacket ring: this word, then so many bytes. */
-#define WIRE_FRAGMENT_LEN	0x3fffffffu
-#define WIRE_FRAGMENT_EOR	0x40000000u
-#define WIRE_FRAGMENT_LAST	0x80000000u
+/* A message in a seqpacket ring: this word, then so many bytes. */
+#define WIRE_MESSAGE_WORD_BYTES	4u
+#define WIRE_MESSAGE_LEN	0x3fffffffu
+#define WIRE_MESSAGE_EOR	0x40000000u
+#define WIRE_MESSAGE_RESERVED	0x80000000u
 
 _Static_assert(sizeof(struct wire_header) == 16, "header");
 _Static_assert(offsetof(struct wire_header, version) == 8, "header.version");

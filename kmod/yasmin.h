@@ -87,10 +87,8 @@ struct conn {
 	struct ring_sender tx;
 	struct ring_receiver rx;
 
-	/* seqpacket: how far the ring was searched for the end of a message */
-	u32 scanned_bytes;
-	u32 message_bytes;
-	bool message_whole;
+	/* seqpacket: room that a message waits for, 0: none does */
+	u32 room_wanted;
 
 	/* for people: debugfs */
 	u64 sent_bytes, received_bytes;
@@ -158,6 +156,7 @@ irqreturn_t conn_interrupt(int irq, void *data);
 void accept_connect(struct peer *peer, const struct wire_message *message);
 
 /* stream.c, seqpacket.c: bytes in and out; all under lock_sock. */
+u32 stream_look(struct conn *conn, u32 target);
 s64 stream_has_data(struct vsock_sock *vsk);
 s64 stream_has_space(struct vsock_sock *vsk);
 ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
@@ -167,8 +166,6 @@ int stream_poll_out(struct vsock_sock *vsk, size_t target, bool *ready);
 u32 seqpacket_has_data(struct vsock_sock *vsk);
 int seqpacket_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
 ssize_t seqpacket_dequeue(struct vsock_sock *vsk, struct msghdr *msg, int flags);
-/* Room below this counts as none, so that a message has few fragments. */
-u32 seqpacket_room_min(const struct conn *conn);
 
 /* transport.c, stats.c */
 extern struct vsock_transport transport;

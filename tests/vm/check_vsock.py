@@ -21,7 +21,7 @@ def ready():
     """Loads the module in both guests; waits until they have found each other."""
     for domain in "ab":
         # What a check that failed has left behind.
-        run(domain, "kill -9 $(pidof flow vsock_test hostile) 2>/dev/null; modprobe vsock_loopback && modprobe yasmin")
+        run(domain, "kill -9 $(pidof flow whole vsock_test hostile) 2>/dev/null; modprobe vsock_loopback && modprobe yasmin")
     for domain, other in (("a", "b"), ("b", "a")):
         run(domain, f"until grep -q '^{cid(other)} up' {STATS}/peers; do usleep 50000; done", timeout_s=120)
 
@@ -80,6 +80,19 @@ def vsock_seqpacket_keeps_messages():
     flow("-e 50 -c 10000", family="vsockseq")
     flow("-s 1000000 -r 1000000 -c 50000", family="vsockseq")
     flow("-s 300000 -r 300000 -c 4000 -b 4096", family="vsockseq")
+    flow("-s 600000 -r 600000 -c 60000 -b 65536", family="vsockseq")
+    flow("-s 300000 -r 300000 -c 4000 -b 4096 -i", family="vsockseq")
+
+
+@check
+def vsock_message_given_up_leaves_nothing():
+    ready()
+    start("b", "whole", "whole listen 6010")
+    run("b", "until grep -q listening /tmp/whole.out; do usleep 10000; done")
+    sent = run("a", f"whole connect {cid('b')} 6010")
+    equal(finish("b", "whole"), "listening\n" + sent, "what b got")
+    if sent == "messages 0\n":
+        raise Failed("nothing was sent")
 
 
 @check
