@@ -118,9 +118,11 @@ pub fn closed(set: &'static Set) {
     POOL.give(set);
 }
 
+/// The set of `watch` no longer has it. That others may have it, which the kernel alone knows
+/// of, holds until the descriptor is closed.
 fn forget(watch: &Watch) {
     watch.set.store(core::ptr::null_mut(), Ordering::Relaxed);
-    watch.flags.store(0, Ordering::Relaxed);
+    watch.flags.fetch_and(Watch::MANY_SETS, Ordering::Relaxed);
 }
 
 /// The program closes `fd`, or gives the number to something else.
@@ -128,6 +130,9 @@ pub fn descriptor_closed(fd: c_int) {
     let Some(watch) = table::watch(fd) else { return };
     let set = watch.set.load(Ordering::Relaxed);
     if set.is_null() {
+        if watch.has(Watch::MANY_SETS) {
+            watch.remove(Watch::MANY_SETS);
+        }
         return;
     }
     // SAFETY: a set's memory stays a set's.
@@ -137,6 +142,7 @@ pub fn descriptor_closed(fd: c_int) {
         set.kernel_ctl(DEL, fd, watch);
     }
     forget(watch);
+    watch.remove(Watch::MANY_SETS);
 }
 
 /// The program closed `fd`, but another descriptor still names the connection: a set that was
@@ -160,6 +166,9 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
         return false;
     }
     let Some(watch) = table::watch(fd) else { return true };
+    if watch.has(Watch::MANY_SETS) {
+        return false;
+    }
     let set = watch.set.load(Ordering::Acquire);
     if set.is_null() {
         return true;
@@ -167,7 +176,7 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
     // SAFETY: a set's memory stays a set's.
     let set = unsafe { &*set };
     let special = watch.events.load(Ordering::Relaxed) & (ONESHOT | EXCLUSIVE) != 0;
-    if special || watch.has(Watch::MANY_SETS) || set.is_foreign() {
+    if special || set.is_foreign() {
         return false;
     }
     if set.sleepers.load(Ordering::SeqCst) != 0 {

@@ -1,6 +1,9 @@
 //! poll and epoll, level- and edge-triggered, one-shot, nested, fair.
 
-use yasmin_tests::script::Duo;
+use yasmin_tests::lab::Knobs;
+use yasmin_tests::netns::Net;
+use yasmin_tests::peer;
+use yasmin_tests::script::{Duo, compare_in};
 
 use crate::check;
 
@@ -272,6 +275,57 @@ fn two_sets_and_a_set_in_a_set() {
         duo.b("epwait E 0");
         duo.b("epwait G 0");
         duo.b("poll E in 0");
+    });
+}
+
+/// As HAProxy does when a thread takes over another one's connection: for a while the sets of
+/// both have it, and each forgets it at its own time.
+#[test]
+fn taken_over_from_one_set_to_another() {
+    let knobs = Knobs { promote_messages: Some(16), ..Knobs::at_once() };
+    let moods = [("rings", knobs.clone()), ("rings, no spinning", knobs.spin(0))];
+    compare_in(Net::Loopback, &moods, peer!("script"), |duo| {
+        duo.connect("C");
+        for name in ["E", "F"] {
+            duo.b(&format!("epoll {name}"));
+            duo.b(&format!("epadd {name} C in"));
+        }
+        duo.b("epdel E C");
+        duo.b("epadd E C in");
+        // It gets its channel only now.
+        duo.round_trips("C", 30);
+        for _ in 0..3 {
+            duo.a("send C 10");
+            duo.b("epwait F -1");
+            duo.b("recv C 100");
+        }
+        duo.b("epdel E C");
+        duo.b("epwait E 0");
+        for _ in 0..3 {
+            duo.round_trips("C", 3);
+            duo.a("send C 10");
+            duo.b("epwait F -1");
+            duo.b("recv C 100");
+        }
+    });
+}
+
+#[test]
+fn taken_over_with_a_ring() {
+    check(|duo| {
+        duo.warm("C");
+        for name in ["E", "F"] {
+            duo.b(&format!("epoll {name}"));
+            duo.b(&format!("epadd {name} C in"));
+        }
+        duo.b("epdel E C");
+        duo.b("epwait E 0");
+        for _ in 0..3 {
+            duo.round_trips("C", 3);
+            duo.a("send C 10");
+            duo.b("epwait F -1");
+            duo.b("recv C 100");
+        }
     });
 }
 

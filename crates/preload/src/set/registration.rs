@@ -105,7 +105,8 @@ impl Set {
                 inner.make_foreign(NESTED);
             }
         }
-        if let Some(conn) = conn.filter(|_| ret == 0 && op != DEL) {
+        // It may have become a connection meanwhile.
+        if let Some(conn) = table::conn_of(fd).filter(|_| ret == 0 && op != DEL) {
             self.registered(conn, fd, watch, asked.events);
         }
         ret
@@ -158,7 +159,7 @@ impl Set {
                     return ret;
                 }
                 self.note(watch, asked);
-                watch.flags.store(Watch::PRESENT | Watch::IN_KERNEL, Ordering::Relaxed);
+                watch.add(Watch::PRESENT | Watch::IN_KERNEL);
                 watch.set.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
                 table::reaches(fd);
                 ret
@@ -170,9 +171,7 @@ impl Set {
                 let ret = kernel();
                 if ret == 0 && is_ours {
                     if op == DEL {
-                        let many = watch.flags.load(Ordering::Relaxed) & Watch::MANY_SETS;
                         self.let_go(fd, watch);
-                        watch.add(many);
                     } else {
                         self.note(watch, asked);
                     }
