@@ -1,6 +1,6 @@
 //! What several sources say of the same functions, put together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::function::{End, Function, Link, Process, Reading, Target};
 
@@ -10,17 +10,16 @@ use crate::function::{End, Function, Link, Process, Reading, Target};
 /// not one function: its links then are its first one's.
 pub fn merge(readings: Vec<(&'static str, Reading)>) -> Reading {
     let mut functions: Vec<Function> = Vec::new();
-    for (_, reading) in &readings {
-        for function in &reading.functions {
-            if !functions.iter().any(|known| known.name == function.name) {
-                functions.push(function.clone());
-            }
+    let mut seen: HashSet<&str> = HashSet::new();
+    for function in readings.iter().flat_map(|(_, reading)| &reading.functions) {
+        if seen.insert(&function.name) {
+            functions.push(function.clone());
         }
     }
     let names = rename(&functions, &readings);
     let kept = |name: &str| names.get(name).is_none_or(|to| to == name);
     let mut merged = Reading::default();
-    merged.functions.extend(functions.iter().filter(|one| kept(&one.name)).cloned());
+    merged.functions.extend(functions.into_iter().filter(|one| kept(&one.name)));
     for (source, reading) in readings {
         for link in reading.links {
             let end = |end: &End| match end {

@@ -95,7 +95,9 @@ impl Observer {
         for (name, known) in &self.known {
             if known.readings >= self.probation {
                 observation.functions.push(known.function.clone());
-                observation.processes.insert(name.clone(), known.processes.clone());
+                if !known.processes.is_empty() {
+                    observation.processes.insert(name.clone(), known.processes.clone());
+                }
             }
         }
         self.refiner.refine(&mut observation.functions);

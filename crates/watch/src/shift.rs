@@ -114,7 +114,10 @@ impl Detector {
             let was = reference.shares.get(key).copied().unwrap_or(0.0);
             let is = self.last.get(key).copied().unwrap_or(0.0);
             let deviation = (is - was) / was.max(self.sensitivity.least_share);
-            let sums = self.sums.entry(key.clone()).or_default();
+            if !self.sums.contains_key(key) {
+                self.sums.insert(key.clone(), [0.0; 2]);
+            }
+            let Some(sums) = self.sums.get_mut(key) else { continue };
             sums[0] = (sums[0] + deviation - self.sensitivity.noise).max(0.0);
             sums[1] = (sums[1] - deviation - self.sensitivity.noise).max(0.0);
             suspicious |= deviation.abs() > 2.0 * self.sensitivity.noise;

@@ -19,8 +19,9 @@ use graph::{Graph, Place, graph};
 pub use rtnl::enter;
 use survey::{Open, survey};
 
-/// Looking for what is there costs more than reading counters: at most this part of the time.
-const SURVEY_SHARE: u32 = 1000;
+/// Looking for what is there costs more than reading counters: at most one part in so many of
+/// the time.
+const SURVEY_SHARE: u32 = 2000;
 const SURVEY_AT_LEAST: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -30,8 +31,6 @@ pub struct Netns {
     graph: Graph,
     /// For each edge the counter that is read.
     chosen: Vec<Place>,
-    /// What the interfaces of each namespace counted at the last survey, by which a new one is
-    /// told from one that was there.
     next_survey: Option<Instant>,
     /// Links that were there at the last reading.
     seen: BTreeSet<String>,
