@@ -5,13 +5,17 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use yasmin_channel::side::Side;
 use yasmin_channel::{self as channel};
-use yasmin_ring::{Pages, Receiver, Sender};
+use yasmin_ring::{Pages, Phase, Receiver, Sender};
 
 use crate::lock::{Guard, Lock};
 use crate::set::Set;
 use crate::slab::{Pooled, Slab};
 use crate::spin::Backoff;
-use crate::{broker, clock, process, set, sys, table, tcp};
+use crate::{broker, clock, process, set, spin, sys, table, tcp};
+
+/// Reads from the ring, or bytes in one, that an opening is worth without watching.
+const OPENING_READS: u32 = 4;
+const OPENING_BYTES: u32 = 16 * 1024;
 
 /// In a slab: a stale reference finds a Conn, and `lock_rx`/`lock_tx` tell whether it still is
 /// the one of that descriptor.
@@ -21,6 +25,8 @@ pub struct Conn {
     pub rx_spin: Backoff,
     /// Offers that the sender did not take up.
     pub offers: Backoff,
+    /// Reads from the ring since it was last offered, where nobody may watch.
+    opening_reads: AtomicU32,
     /// Ticks at which the kernel was last asked about this connection.
     pub rx_looked_at: AtomicU64,
     /// `set::kernel_told` when the kernel was last asked about this connection.
@@ -156,6 +162,7 @@ impl Conn {
         conn.rx_spin.reset();
         conn.tx_spin.reset();
         conn.offers.reset();
+        conn.opening_reads.store(0, Ordering::Relaxed);
         Some(conn)
     }
 
@@ -175,6 +182,42 @@ impl Conn {
     pub fn side(&self) -> &Side {
         // SAFETY: mapped from attach until `release`, which takes both locks first.
         unsafe { &*self.side.load(Ordering::Relaxed) }
+    }
+
+    /// The receive side is offered.
+    pub fn note_offered(&self) {
+        self.opening_reads.store(0, Ordering::Relaxed);
+    }
+
+    /// `unread_bytes` were found in the ring: the offer was worth it.
+    ///
+    /// Who may not watch mostly sleeps before the next message: then what an opening costs, some
+    /// system calls at both ends, has to be won back by more than one.
+    pub fn note_ring_read(&self, unread_bytes: u32) {
+        if !spin::is_forbidden() {
+            self.offers.won();
+            return;
+        }
+        let reads = self.opening_reads.load(Ordering::Relaxed).saturating_add(1);
+        self.opening_reads.store(reads, Ordering::Relaxed);
+        if reads >= OPENING_READS || unread_bytes >= OPENING_BYTES {
+            self.offers.won();
+            self.opening_reads.store(OPENING_READS, Ordering::Relaxed);
+        }
+    }
+
+    /// The receive side was parked, to sleep, from `phase`.
+    pub fn note_parked(&self, phase: Phase) {
+        let was_vain = match phase {
+            Phase::Offered => true,
+            Phase::Open => {
+                spin::is_forbidden() && self.opening_reads.load(Ordering::Relaxed) < OPENING_READS
+            }
+            Phase::Parked => false,
+        };
+        if was_vain {
+            self.offers.lost();
+        }
     }
 
     /// Under the send lock.

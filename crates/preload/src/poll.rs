@@ -4,7 +4,6 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use yasmin_ring::{Park, Phase, Room, View};
-use yasmin_wire::State;
 
 use crate::conn::Conn;
 use crate::set;
@@ -319,13 +318,13 @@ fn fall_asleep(conn: &'static Conn, one: &PollFd) -> bool {
         return conn.park_rx(&conn.receiver());
     }
     let receiver = conn.receiver();
-    let was_offered = receiver.phase() == Phase::Offered;
     match receiver.look(|| conn.read_position()) {
         Ok(View::Ring { .. }) => false,
-        Ok(View::Empty { state }) => {
+        Ok(View::Empty { .. }) => {
+            let phase = receiver.phase();
             let parked = receiver.park() == Park::Parked;
-            if parked && was_offered && state == State::Offered {
-                conn.offers.lost();
+            if parked {
+                conn.note_parked(phase);
             }
             parked
         }

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use yasmin_ring::{Pages, Phase, Receiver, View};
+use yasmin_ring::{Pages, Park, Phase, Receiver, View};
 use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
@@ -122,13 +122,7 @@ impl Call<'_> {
             match view {
                 View::Ring { unread_bytes } => {
                     conn.rx_spin.won();
-                    // Who may not watch mostly sleeps before an offer is taken up: what an
-                    // opening costs has to be won back more often than not.
-                    if spin::is_forbidden() {
-                        conn.offers.eased();
-                    } else {
-                        conn.offers.won();
-                    }
+                    conn.note_ring_read(unread_bytes);
                     let goes_on = match self.take_ring(&receiver, unread_bytes as usize) {
                         Ok(goes_on) => goes_on,
                         Err(fault) => return Ok(Next::Return(self.result(fault))),
@@ -206,10 +200,10 @@ impl Call<'_> {
                     }
                     if blocks {
                         // Park; whether it worked or not, the next look tells.
-                        if state == State::Offered {
-                            self.conn.offers.lost();
+                        let phase = receiver.phase();
+                        if receiver.park() == Park::Parked {
+                            conn.note_parked(phase);
                         }
-                        receiver.park();
                         continue;
                     }
                     if !self.tcp_needs_a_look(&receiver, state) {
@@ -453,7 +447,9 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     if !set::may_offer(conn, fd) {
         return;
     }
-    receiver.offer(class_for(conn, receiver));
+    if receiver.offer(class_for(conn, receiver)) {
+        conn.note_offered();
+    }
 }
 
 /// Bytes that a read gives before those that TCP has without limit.

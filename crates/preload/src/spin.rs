@@ -42,12 +42,6 @@ impl Backoff {
         }
     }
 
-    /// Won, but not enough to forget what was lost before.
-    pub fn eased(&self) {
-        let fails = self.fails.load(Ordering::Relaxed);
-        self.fails.store(fails.saturating_sub(1), Ordering::Relaxed);
-    }
-
     pub fn lost(&self) {
         let fails = (self.fails.load(Ordering::Relaxed) + 1).min(FAILS_MAX);
         self.fails.store(fails, Ordering::Relaxed);

@@ -343,13 +343,11 @@ impl Set {
             if matches!(view, View::Ring { .. }) && is_wanted && !is_told {
                 return false;
             }
-            let was_offered = receiver.phase() == Phase::Offered;
+            let phase = receiver.phase();
             if receiver.park() == Park::Moved {
                 return false;
             }
-            if was_offered {
-                conn.offers.lost();
-            }
+            conn.note_parked(phase);
             self.drop_hot(conn);
         }
         true
