@@ -314,12 +314,13 @@ impl Call<'_> {
     /// The rest in libc's send, without the lock; nobody opens the direction meanwhile.
     /// `None`: there were more pieces than one send takes.
     fn sleep(&mut self) -> Option<Ret> {
-        let had_sent = self.done > 0;
+        // A file goes on in the kernel: sendfile cannot be told not to wait.
+        let looks_again = self.done > 0 && matches!(self.from, Source::Buffers(_));
         let mut tried = self.from.len_bytes() - self.done;
         let ret = match self.from {
             _ if self.handled.ends_call(self.fd, self.done, sys::SO_SNDTIMEO) => -(EINTR as Ret),
             // A handler that restarts calls ends one that has moved something.
-            _ if self.done > 0 => tcp::sleep_until(self.fd, sys::POLLOUT, sys::SO_SNDTIMEO),
+            _ if looks_again => tcp::sleep_until(self.fd, sys::POLLOUT, sys::SO_SNDTIMEO),
             Source::Buffers(buffers) => {
                 let mut pieces = [NO_PIECE; 16];
                 let left = buffers.len_bytes - self.done;
@@ -333,7 +334,7 @@ impl Call<'_> {
             return Some(self.result(ret));
         };
         self.conn.side().tx.kernel_senders.fetch_sub(1, Ordering::SeqCst);
-        if ret > 0 && had_sent {
+        if ret > 0 && looks_again {
             return None;
         }
         if ret > 0 {
