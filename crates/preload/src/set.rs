@@ -121,8 +121,9 @@ pub fn closed(set: &'static Set) {
 /// The set of `watch` no longer has it. That others may have it, which the kernel alone knows
 /// of, holds until the descriptor is closed.
 fn forget(watch: &Watch) {
-    watch.set.store(core::ptr::null_mut(), Ordering::Relaxed);
     watch.flags.fetch_and(Watch::MANY_SETS, Ordering::Relaxed);
+    // The flags, /then/ the set: who finds no set here (Acquire) raises flags of its own.
+    watch.set.store(core::ptr::null_mut(), Ordering::Release);
 }
 
 /// The program closes `fd`, or gives the number to something else.

@@ -94,6 +94,9 @@ impl Set {
             unsafe { event.read_unaligned() }
         };
         let conn = table::conn_of(fd);
+        if op == ADD {
+            self.settle_elsewhere(watch);
+        }
         let ret = {
             let Some(_guard) = self.lock.acquire() else { return kernel() };
             self.ctl_locked(op, fd, watch, asked, conn, kernel)
@@ -110,6 +113,19 @@ impl Set {
             self.registered(conn, fd, watch, asked.events);
         }
         ret
+    }
+
+    /// Another set that the program took the descriptor from may not have told the kernel yet.
+    fn settle_elsewhere(&self, watch: &Watch) {
+        let owner = watch.set.load(Ordering::Acquire);
+        if owner.is_null() || core::ptr::eq(owner, self) || watch.has(Watch::PRESENT) {
+            return;
+        }
+        // SAFETY: a set's memory stays a set's.
+        let owner = unsafe { &*owner };
+        if let Some(_guard) = owner.lock.acquire() {
+            owner.flush();
+        }
     }
 
     fn ctl_locked(
@@ -144,17 +160,16 @@ impl Set {
                 0
             }
             ADD => {
-                if !owner.is_null() && !watch.has(Watch::PRESENT) {
-                    // Taken back from that set, which has not told the kernel yet.
-                    // SAFETY: a set's memory stays a set's.
-                    unsafe { &*owner }.kernel_ctl(DEL, fd, watch);
-                    forget(watch);
+                if is_ours && !is_present {
+                    // Taken back, and the kernel has not been told yet.
+                    self.flush();
                 }
                 let ret = kernel();
                 if ret != 0 {
                     return ret;
                 }
-                if watch.has(Watch::PRESENT) {
+                if !watch.set.load(Ordering::Acquire).is_null() {
+                    // Also when that set is about to let it go: it does so under its own lock.
                     watch.add(Watch::MANY_SETS);
                     return ret;
                 }
