@@ -18,10 +18,11 @@ pub struct Adaptive {
     pub objective: Objective,
 }
 
-/// Work that is always allowed, and more for each function and node: on a core of 2020,
+/// Work for each function, up to a limit, and more for each function and node: on a core of 2020,
 /// milliseconds for hundreds of functions and less than a second for ten thousand.
+const WORK_EACH: u64 = 50_000;
 const WORK: u64 = 3_000_000;
-const WORK_EACH: u64 = 60;
+const WORK_TABLE: u64 = 60;
 
 impl Policy for Adaptive {
     fn name(&self) -> &'static str {
@@ -67,7 +68,8 @@ fn is_valid(plan: &Plan, host: &Host, problem: &Problem, leftover: &[FunctionId]
 
 /// A place for each function of the problem.
 fn search(problem: &Problem, host: &Host, first: &Assigned, current: Option<&Plan>) -> Vec<u32> {
-    let limit = WORK + WORK_EACH * (problem.functions() * problem.nodes) as u64;
+    let functions = problem.functions() as u64;
+    let limit = WORK.min(WORK_EACH * functions) + WORK_TABLE * functions * problem.nodes as u64;
     let mut state = State::new(problem);
     build(&mut state, 0..problem.chains.len());
     polish(&mut state, limit);

@@ -26,7 +26,7 @@ pub struct Exact {
 
 impl Default for Exact {
     fn default() -> Self {
-        Self { objective: Objective::default(), steps: 200_000 }
+        Self { objective: Objective::default(), steps: 50_000 }
     }
 }
 
@@ -89,7 +89,11 @@ impl Exact {
             open.heap.push(Step { bounds, relaxed: root, best: Rc::clone(&best) });
         }
         let better = solve_with_container(&mut open);
-        let places = better.map_or(places, |step| step.relaxed.places());
+        // The library knows nothing of the placement that was there before: what it calls best
+        // can be worse.
+        let better = better.map(|step| step.relaxed.places());
+        let better = better.filter(|better| problem.cost(better) < cost);
+        let places = better.unwrap_or(places);
         let cost = problem.cost(&places);
         let lowest = open.heap.iter().map(|step| step.relaxed.bound).fold(cost, f64::min);
 

@@ -23,7 +23,7 @@ pub struct MovePrice {
 
 impl Default for MovePrice {
     fn default() -> Self {
-        Self { share: 0.1 }
+        Self { share: 0.03 }
     }
 }
 

@@ -17,6 +17,7 @@ mod progress;
 mod run;
 mod spread;
 mod status;
+mod topology;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Demo(options) => demo::run(&options),
         cli::Command::Place(options) => place::run(&options),
+        cli::Command::Topology(options) => topology::run(&options),
         cli::Command::PingPong(options) => pingpong::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };

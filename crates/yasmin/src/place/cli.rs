@@ -15,6 +15,12 @@ pub struct Place {
 
 #[derive(Subcommand)]
 pub enum Verb {
+    /// Say where functions should go, and what that gains
+    Plan(super::plan::Plan),
+    /// Let policies place functions in a model, and compare what that does to packets
+    Simulate(super::simulate::Simulate),
+    /// Measure the policies: how near the best, how much throughput, how fast
+    Evaluate(super::evaluate::Evaluate),
     /// Show who talks to whom, how much, and where that is known from
     Chains(Chains),
     /// Place functions where their traffic says, and keep them there while it stays

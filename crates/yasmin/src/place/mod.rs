@@ -1,10 +1,15 @@
 //! `yasmin place`: functions go where their traffic says.
 
 mod chains;
+mod chart;
 pub mod cli;
+mod evaluate;
 mod journal;
 mod metrics;
+mod plan;
 mod replay;
+mod scenario;
+mod simulate;
 mod sources;
 mod undo;
 mod view;
@@ -14,6 +19,9 @@ use cli::{Place, Verb};
 
 pub fn run(options: &Place) -> anyhow::Result<()> {
     match &options.verb {
+        Verb::Plan(options) => plan::run(options),
+        Verb::Simulate(options) => simulate::run(options),
+        Verb::Evaluate(options) => evaluate::run(options),
         Verb::Chains(options) => chains::run(options),
         Verb::Watch(options) => watch::run(options),
         Verb::Replay(options) => replay::run(options),
