@@ -161,6 +161,20 @@ fn every_form_continues_the_same_stream() {
     });
 }
 
+/// More than the ring holds and TCP buffers: it sleeps until the other side reads.
+#[test]
+fn a_file_that_fits_nowhere() {
+    check(|duo| {
+        for form in ["sendfile", "sendfilepast"] {
+            duo.warm(form);
+            duo.a(&format!("async T send {form} 20000000 - {form}"));
+            duo.a("asleep T");
+            duo.b(&format!("recvall {form} 20000000"));
+            duo.a("join T");
+        }
+    });
+}
+
 #[test]
 fn splice_takes_what_the_ring_holds_first() {
     check(|duo| {

@@ -224,7 +224,6 @@ fn a_refused_option_leaves_the_ring_alone() {
 fn what_cannot_be_mapped_is_told() {
     check(|duo| {
         duo.warm("C");
-        duo.b("get C zerocopy");
         for _ in 0..2 {
             duo.a("send C 1000");
             duo.b("poll C in 1000");
