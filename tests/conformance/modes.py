@@ -12,7 +12,6 @@ Without root there are no namespaces; then runs share the machine's loopback.
 import dataclasses
 import json
 import os
-import pathlib
 import signal
 import subprocess
 
@@ -96,7 +95,8 @@ def run(mode, binaries, folder, argv, environment, timeout_s, seed):
     if os.geteuid() == 0:
         apart = ["--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
         argv = ["unshare", *apart, "--", *argv]
-    log = folder / "output"
+    log, status = folder / "output", folder / "status.json"
+    status.unlink(missing_ok=True)
     with open(log, "wb") as output:
         process = subprocess.Popen(
             argv,
@@ -121,7 +121,6 @@ def run(mode, binaries, folder, argv, environment, timeout_s, seed):
                 pass
             process.wait()
     done = Done(rc, log.read_text(errors="replace"))
-    status = pathlib.Path(folder / "status.json")
     if status.exists() and status.stat().st_size:
         done.ring_bytes, done.tcp_bytes, done.channels = carried(json.loads(status.read_text()))
     return done

@@ -86,7 +86,8 @@ def say(text):
 
 def wanted(patterns, suite, batch):
     name = f"{suite.name}/{batch.name}".lower()
-    return not patterns or any(pattern.lower() in name for pattern in patterns)
+    ends = [f"{pattern.lower()}{end}" for pattern in patterns for end in ("/", " ")]
+    return not patterns or any(f"{name} ".startswith(end) for end in ends)
 
 
 def run_batch(runner, suite, batch, chosen, row):
@@ -107,8 +108,9 @@ def run_batch(runner, suite, batch, chosen, row):
             "differences": {},
         }
         said = ", ".join(f"{count} {word}" for word, count in counts.items())
-        rings = f"; {channels} channels, {ring} B by ring, {tcp} B by TCP" if mode.knobs else ""
-        say(f"{suite.name} {batch.name}, {mode.title}: {said} in {took:.0f} s{rings}")
+        if mode.knobs is not None:
+            said += f"; {channels} channels, {ring} B by ring, {tcp} B by TCP"
+        say(f"{suite.name} {batch.name}, {mode.title}, {took:.0f} s: {said}")
         plain = row["modes"].get("plain")
         if mode.knobs is not None and plain is not None:
             found = runner.differences(batch, mode, plain["results"], results)
