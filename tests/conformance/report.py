@@ -60,7 +60,9 @@ def cell(mode, result):
     bad = sum(counts.get(word, 0) for word in ("fail", "error", "hang", "crash"))
     if bad:
         text += f" ({bad} not)"
-    if mode.knobs is not None:
+    if mode.knobs is not None and result["channels"] == 0:
+        text += "; no channel"
+    elif mode.knobs is not None:
         text += f"; {amount(result['ring_bytes'])} of "
         text += amount(result["ring_bytes"] + result["tcp_bytes"])
     return text
