@@ -57,6 +57,11 @@ pub struct Rx {
     pub nonblocking: AtomicU32,
     pub ring_bytes: Private,
     pub tcp_bytes: Private,
+    /// Processes beyond the first that hold the end with the library. A process that is killed
+    /// stays counted.
+    pub more_holders: AtomicU32,
+    /// Not 0: a process without the library may hold the socket too.
+    pub foreign: AtomicU32,
 }
 
 const _: () = assert!(core::mem::size_of::<Side>() <= SIDE_BYTES);

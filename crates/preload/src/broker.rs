@@ -114,10 +114,7 @@ fn connect() -> Option<c_int> {
 
 /// Programs expect the lowest free number for what they open: keep out of their way.
 fn move_up(low: c_int) -> c_int {
-    let mut limits = [0u64; 2];
-    // SAFETY: RLIMIT_NOFILE into two words of ours.
-    unsafe { call!(prlimit64, 0, 7, 0, limits.as_mut_ptr()) };
-    let top = (limits[0] as usize).min(table::CAPACITY);
+    let top = sys::descriptor_limit().min(table::CAPACITY);
     let from = if top > 128 { top - 64 } else { top / 2 };
     // SAFETY: no memory involved.
     let high = unsafe { call!(fcntl, low, sys::F_DUPFD_CLOEXEC, from) };

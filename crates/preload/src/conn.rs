@@ -11,7 +11,7 @@ use crate::lock::{Guard, Lock};
 use crate::set::Set;
 use crate::slab::{Pooled, Slab};
 use crate::spin::Backoff;
-use crate::{broker, clock, process, set, spin, sys, table, tcp};
+use crate::{broker, clock, estate, handover, options, process, set, spin, sys, table, tcp};
 
 /// Reads from the ring, or bytes in one, that an opening is worth without watching.
 const OPENING_READS: u32 = 4;
@@ -31,8 +31,8 @@ pub struct Conn {
     pub rx_looked_at: AtomicU64,
     /// `set::kernel_told` when the kernel was last asked about this connection.
     pub told_seen: AtomicU32,
-    base: AtomicPtr<u8>,
-    side: AtomicPtr<Side>,
+    pub(crate) base: AtomicPtr<u8>,
+    pub(crate) side: AtomicPtr<Side>,
     /// The set whose hot list holds it, and its place there plus 1 (0: not in any).
     pub hot_set: AtomicPtr<Set>,
     pub hot: AtomicU32,
@@ -71,6 +71,14 @@ pub struct Conn {
     pub grow_asked: AtomicU32,
     /// Not 0: an option is set that only the kernel can serve.
     pub leaves_ring: AtomicU32,
+    /// Not 0: handed over. TCP for good, and the kernel has the program's own settings.
+    pub plain: AtomicU32,
+    /// The descriptor of its estate plus 1, 0 if it has none.
+    pub estate: AtomicI32,
+    /// How this process stopped to count as a holder; 0: it counts.
+    left: AtomicU32,
+    /// See `handover`.
+    pub handed: handover::Handed,
     /// Threads that watch the channel without a lock.
     pins: AtomicU32,
     next_free: AtomicPtr<Conn>,
@@ -95,6 +103,9 @@ unsafe impl Pooled for Conn {
 /// struct linger { l_onoff: 1, l_linger: 0 }
 const LINGER_0: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 
+const LEFT_LAST: u32 = 1;
+const LEFT_COUNTED: u32 = 2;
+
 pub static POOL: Slab<Conn> = Slab::new();
 
 /// Why a half could not be locked.
@@ -114,6 +125,13 @@ pub struct Handout {
     pub side_fd: c_int,
 }
 
+/// A channel and a side page, mapped.
+pub struct Mapped {
+    pub base: *mut u8,
+    pub side: *mut Side,
+    pub max_class: u8,
+}
+
 impl Conn {
     /// Maps a channel for `fd`. The two memfds stay the caller's.
     pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
@@ -124,25 +142,39 @@ impl Conn {
             unsafe { sys::unmap(base, channel::bytes(handout.max_class)) };
             return None;
         };
+        let pages = Mapped { base, side: side.cast(), max_class: handout.max_class };
+        Self::over(fd, pages, handout.is_acceptor, before).inspect(|conn| {
+            conn.id.store(handout.id, Ordering::Relaxed);
+            conn.attacher_pid.store(process::pid(), Ordering::Relaxed);
+        })
+    }
+
+    /// A connection over pages that were mapped for it; without one they are unmapped.
+    pub fn over(
+        fd: c_int,
+        pages: Mapped,
+        is_acceptor: bool,
+        read_before: u64,
+    ) -> Option<&'static Self> {
         // SAFETY: a whole page, mapped just now.
-        let version = unsafe { &*side.cast::<Side>() }.version.load(Ordering::Relaxed);
+        let version = unsafe { &*pages.side }.version.load(Ordering::Relaxed);
         let conn = POOL.take().filter(|_| version == channel::side::SIDE_VERSION);
         let Some(conn) = conn else {
             // SAFETY: mapped just now, and nobody knows of them.
             unsafe {
-                sys::unmap(base, channel::bytes(handout.max_class));
-                sys::unmap(side, channel::side::SIDE_BYTES);
+                sys::unmap(pages.base, channel::bytes(pages.max_class));
+                sys::unmap(pages.side.cast(), channel::side::SIDE_BYTES);
             }
             return None;
         };
-        conn.base.store(base, Ordering::Relaxed);
-        conn.side.store(side.cast(), Ordering::Relaxed);
-        conn.max_class.store(u32::from(handout.max_class), Ordering::Relaxed);
-        conn.is_acceptor.store(u32::from(handout.is_acceptor), Ordering::Relaxed);
+        conn.base.store(pages.base, Ordering::Relaxed);
+        conn.side.store(pages.side, Ordering::Relaxed);
+        conn.max_class.store(u32::from(pages.max_class), Ordering::Relaxed);
+        conn.is_acceptor.store(u32::from(is_acceptor), Ordering::Relaxed);
         conn.fd.store(fd, Ordering::Relaxed);
         conn.fds.store(1, Ordering::Relaxed);
-        conn.id.store(handout.id, Ordering::Relaxed);
-        conn.attacher_pid.store(process::pid(), Ordering::Relaxed);
+        conn.id.store(0, Ordering::Relaxed);
+        conn.attacher_pid.store(0, Ordering::Relaxed);
         for flag in [
             &conn.shared,
             &conn.hot,
@@ -154,10 +186,13 @@ impl Conn {
             &conn.more_follows,
             &conn.grow_asked,
             &conn.leaves_ring,
+            &conn.plain,
+            &conn.left,
         ] {
             flag.store(0, Ordering::Relaxed);
         }
-        conn.read_before.store(before, Ordering::Relaxed);
+        conn.estate.store(0, Ordering::Relaxed);
+        conn.read_before.store(read_before, Ordering::Relaxed);
         conn.edge_told.store(0, Ordering::Relaxed);
         conn.rx_spin.reset();
         conn.tx_spin.reset();
@@ -242,12 +277,13 @@ impl Conn {
 
     pub fn lock_rx(&self, fd: c_int) -> Result<Guard<'_>, Unlocked> {
         let guard = self.rx_lock.acquire().ok_or(Unlocked::Reentered)?;
-        self.locked(fd, guard, |side| &side.rx.lock)
+        let robbed = || self.receiver().recover(|| self.read_position());
+        self.locked(fd, guard, |side| &side.rx.lock, robbed)
     }
 
     pub fn lock_tx(&self, fd: c_int) -> Result<Guard<'_>, Unlocked> {
         let guard = self.tx_lock.acquire().ok_or(Unlocked::Reentered)?;
-        self.locked(fd, guard, |side| &side.tx.lock)
+        self.locked(fd, guard, |side| &side.tx.lock, || self.sender().recover())
     }
 
     fn locked<'a>(
@@ -255,6 +291,7 @@ impl Conn {
         fd: c_int,
         guard: Guard<'a>,
         lock: fn(&'a Side) -> &'a AtomicU64,
+        robbed: impl FnOnce(),
     ) -> Result<Guard<'a>, Unlocked> {
         if !table::is_conn(table::raw(fd), self) {
             return Err(Unlocked::Gone);
@@ -262,7 +299,16 @@ impl Conn {
         if self.shared.load(Ordering::Relaxed) == 0 {
             return Ok(guard);
         }
-        Ok(guard.and_shared(lock(self.side())))
+        Ok(guard.and_shared(lock(self.side()), robbed))
+    }
+
+    /// Handed over: nothing comes or goes by ring any more but what is unread.
+    pub fn is_plain(&self) -> bool {
+        self.plain.load(Ordering::Relaxed) != 0
+    }
+
+    pub fn read_before(&self) -> u64 {
+        self.read_before.load(Ordering::Relaxed)
     }
 
     pub fn is_nonblocking(&self) -> bool {
@@ -271,10 +317,6 @@ impl Conn {
 
     pub fn set_nonblocking(&self, on: bool) {
         self.side().rx.nonblocking.store(u32::from(on), Ordering::Relaxed);
-    }
-
-    pub fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Relaxed) != 0
     }
 
     /// Before a fork: from now on both processes take the locks that they share.
@@ -328,6 +370,30 @@ impl Conn {
         self.release(fd);
     }
 
+    /// Every descriptor that names it becomes plain TCP, as the kernel has it.
+    pub fn retire(&'static self, fd: c_int) {
+        self.settle(fd);
+        for at in 0..table::end() {
+            if at != fd && table::is_conn(table::raw(at), self) {
+                self.fds.fetch_sub(1, Ordering::Relaxed);
+                table::clear(at);
+            }
+        }
+        self.fd.store(fd, Ordering::Relaxed);
+        self.release(fd);
+    }
+
+    /// The kernel gets the program's own settings: nothing comes or goes by ring any more.
+    pub fn settle(&self, fd: c_int) {
+        if self.plain.swap(1, Ordering::Relaxed) != 0 {
+            return;
+        }
+        options::apply_cork(self, fd);
+        if self.nodelay.load(Ordering::Relaxed) == 0 {
+            sys::setsockopt_bytes(fd, sys::SOL_TCP, sys::TCP_NODELAY, &0u32.to_ne_bytes());
+        }
+    }
+
     /// Gives back one that never came into the table.
     pub fn discard(&'static self) {
         self.unmap();
@@ -347,10 +413,26 @@ impl Conn {
     /// The program exits and may have left bytes unread: as TCP does, its close is a reset.
     pub fn exits(&'static self, fd: c_int) {
         let Ok(_rx) = self.lock_rx(fd) else { return };
+        if self.lets_go() && self.is_unread() {
+            self.end_unread(fd);
+        }
+    }
+
+    /// Whether ring bytes wait to be read; parks. Under the receive lock.
+    pub fn is_unread(&self) -> bool {
         let receiver = self.receiver();
         // What the peer sends from now on meets the kernel, which knows that nobody reads.
         self.park_rx(&receiver);
-        if receiver.unread_bytes() > 0 && !self.is_shared() {
+        receiver.unread_bytes() > 0
+    }
+
+    /// No process holds the end any more that could read what is in the ring. As TCP does with
+    /// unread data: the close becomes a reset. A program without the library may hold the
+    /// socket still, and would find a gap in the stream: it gets the reset now.
+    pub(crate) fn end_unread(&self, fd: c_int) {
+        if self.side().rx.foreign.load(Ordering::Relaxed) != 0 {
+            tcp::reset(fd);
+        } else {
             sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
         }
     }
@@ -366,21 +448,50 @@ impl Conn {
         }
     }
 
-    fn release(&'static self, fd: c_int) {
+    /// One process more holds the end.
+    pub fn one_more_holds(&self) {
+        self.side().rx.more_holders.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The reverse; false: it was the first, which is not counted.
+    pub fn one_less_holds(&self) -> bool {
+        let holders = &self.side().rx.more_holders;
+        holders.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
+    }
+
+    /// Whether no other process with the library holds the end.
+    pub fn is_sole_holder(&self) -> bool {
+        self.side().rx.more_holders.load(Ordering::SeqCst) == 0
+    }
+
+    /// It does not let go after all.
+    pub fn holds_again(&self) {
+        if self.left.swap(0, Ordering::Relaxed) == LEFT_COUNTED {
+            self.one_more_holds();
+        }
+    }
+
+    /// This process lets go of the end; says whether it was the last one with the library.
+    pub fn lets_go(&self) -> bool {
+        if self.left.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let is_last = !self.one_less_holds();
+        self.left.store(if is_last { LEFT_LAST } else { LEFT_COUNTED }, Ordering::Relaxed);
+        is_last
+    }
+
+    pub(crate) fn release(&'static self, fd: c_int) {
         set::leave(self);
         let (Ok(rx), Ok(tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else {
             // A handler closes what its thread is using: the memory stays until exit.
             table::clear(fd);
             return;
         };
-        // As TCP does with unread data: the close becomes a reset.
-        let receiver = self.receiver();
-        // Parked first: what the peer sends from now on meets the kernel, which resets.
-        self.park_rx(&receiver);
-        if receiver.unread_bytes() > 0 && !self.is_shared() {
-            sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
+        if self.lets_go() && self.is_unread() {
+            self.end_unread(fd);
         }
-        if receiver.is_broken() {
+        if self.receiver().is_broken() {
             tcp::reset(fd);
         }
         table::clear(fd);
@@ -393,6 +504,7 @@ impl Conn {
             sys::sched_yield();
         }
         self.unmap();
+        estate::drop_of(self);
         if owns {
             broker::release(self.id.load(Ordering::Relaxed));
         }

@@ -5,6 +5,7 @@
 
 mod descriptor;
 mod mapping;
+pub mod program;
 mod signal;
 mod stream;
 mod wait;

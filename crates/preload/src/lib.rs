@@ -21,7 +21,10 @@ mod broker;
 mod clock;
 mod config;
 mod conn;
+mod estate;
 mod exports;
+mod handover;
+mod image;
 mod iov;
 mod lock;
 mod memory;
@@ -77,4 +80,5 @@ extern "C" fn init(
     clock::calibrate();
     process::start();
     table::map();
+    estate::adopt();
 }

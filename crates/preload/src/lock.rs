@@ -3,6 +3,7 @@
 //! Never held over a sleep or a return to the program. A signal handler that interrupts the
 //! holder in its own thread is told so instead of waiting for itself.
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::process;
@@ -72,10 +73,10 @@ impl Lock {
 }
 
 impl<'a> Guard<'a> {
-    /// Takes the lock that forked processes share as well. A holder that was killed is robbed:
-    /// no operation leaves what it protects half done.
+    /// Takes the lock that forked processes share as well. A holder that was killed is robbed,
+    /// and `robbed` puts in order what it may have left half done.
     #[cold]
-    pub fn and_shared(mut self, shared: &'a AtomicU64) -> Self {
+    pub fn and_shared(mut self, shared: &'a AtomicU64, robbed: impl FnOnce()) -> Self {
         let me = u64::from(process::pid()) << 32 | sys::thread_pointer() >> 6 & 0xffff_ffff;
         let mut tries = 0u32;
         loop {
@@ -92,6 +93,7 @@ impl<'a> Guard<'a> {
                 && is_dead(holder)
                 && shared.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
+                robbed();
                 break;
             }
         }
@@ -100,7 +102,18 @@ impl<'a> Guard<'a> {
     }
 }
 
+/// Whether the holder's process has ended, waited for by its parent or not.
 fn is_dead(holder: u64) -> bool {
+    let pid = holder >> 32;
+    // SAFETY: no memory involved.
+    let process = unsafe { call!(pidfd_open, pid, 0) };
+    if process >= 0 {
+        // Readable when all its threads have ended.
+        let is_over = sys::poll_now(process as c_int, sys::POLLIN) != 0;
+        sys::close(process as c_int);
+        return is_over;
+    }
+    // Also where there is no descriptor left to look with: then at least who is gone is found.
     // SAFETY: signal 0 only asks whether the process is there.
-    unsafe { call!(kill, holder >> 32, 0) == -(sys::ESRCH as isize) }
+    unsafe { call!(kill, pid, 0) == -(sys::ESRCH as isize) }
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::conn::Conn;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::table::{self, Entry};
-use crate::{broker, memory, process, real, recv, set};
+use crate::{broker, estate, memory, process, real, recv, set};
 
 /// Options after which bytes must come from, or go to, the kernel alone: timestamps, a
 /// low-water mark, a peek offset, TCP_REPAIR, TCP_INQ, kernel TLS.
@@ -52,6 +52,7 @@ pub unsafe fn setsockopt(
             }
             ret
         }
+        Entry::Conn(conn) if conn.is_plain() => kernel(),
         Entry::Conn(conn) if level == SOL_TCP && is_number => match name {
             TCP_NODELAY => {
                 conn.nodelay.store(u32::from(number != 0), Ordering::Relaxed);
@@ -118,7 +119,9 @@ pub unsafe fn getsockopt(
     if ret != 0 || level != SOL_TCP || !matches!(name, TCP_NODELAY | TCP_CORK) {
         return ret;
     }
-    if let Entry::Conn(conn) = table::get(fd) {
+    if let Entry::Conn(conn) = table::get(fd)
+        && !conn.is_plain()
+    {
         let own = if name == TCP_NODELAY { &conn.nodelay } else { &conn.cork };
         // SAFETY: the kernel just wrote up to 4 bytes there.
         unsafe {
@@ -283,7 +286,10 @@ pub fn forget(fd: c_int) {
             }
             table::clear(fd);
         }
-        Entry::Broker => broker::abandon(fd),
+        Entry::Broker => {
+            broker::abandon(fd);
+            estate::abandon(fd);
+        }
         Entry::Nothing => {}
     }
     set::descriptor_closed(fd);

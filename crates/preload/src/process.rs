@@ -8,7 +8,7 @@ use yasmin_channel::side::Rx;
 use crate::conn;
 use crate::set;
 use crate::signals;
-use crate::sys::{self, F_GETFD, FD_CLOEXEC, call};
+use crate::sys::{self, call};
 use crate::table::{self, Entry};
 use crate::{broker, memory, real};
 
@@ -128,7 +128,12 @@ extern "C" fn before_fork() {
                     table::clear(fd);
                 }
             }
-            Entry::Conn(conn) => conn.share(),
+            Entry::Conn(conn) => {
+                conn.share();
+                if conn.fd() == fd {
+                    conn.one_more_holds();
+                }
+            }
             _ => {}
         }
     }
@@ -152,7 +157,8 @@ fn became_child() {
         }
     }
     PID.store(sys::getpid(), Ordering::Relaxed);
-    FORKING.store(false, Ordering::SeqCst);
+    // By a call that runs no handlers: then nobody has counted this process yet.
+    let is_uncounted = !FORKING.swap(false, Ordering::SeqCst);
     conn::POOL.reset_lock();
     set::POOL.reset_lock();
     memory::forget_holder();
@@ -167,6 +173,9 @@ fn became_child() {
             Entry::Conn(conn) => {
                 conn.share();
                 conn.reset_locks();
+                if is_uncounted && conn.fd() == fd {
+                    conn.one_more_holds();
+                }
             }
             Entry::Set(set) => set.inherited(),
             _ => {}
@@ -175,8 +184,11 @@ fn became_child() {
 }
 
 /// The program exits.
-pub fn exits() {
+pub extern "C" fn exits() {
     refresh();
+    if is_borrowed() {
+        return;
+    }
     for fd in 0..table::end() {
         match table::get(fd) {
             Entry::Conn(conn) => conn.exits(fd),
@@ -235,47 +247,8 @@ pub fn owns_rx(rx: &Rx) -> bool {
     true
 }
 
-/// The program is about to become another one, or to start one that inherits descriptors:
-/// what is inherited is parked for good, since the other program knows nothing of the rings.
-pub extern "C" fn before_exec() {
-    refresh();
-    let borrowed = is_borrowed();
-    for fd in 0..table::end() {
-        let entry = table::get(fd);
-        if !matches!(entry, Entry::Candidate(_) | Entry::Conn(_)) {
-            continue;
-        }
-        // SAFETY: no memory involved.
-        let flags = unsafe { call!(fcntl, fd, F_GETFD) };
-        let closes = flags < 0 || flags & FD_CLOEXEC as isize != 0;
-        match entry {
-            Entry::Conn(conn) if !closes => conn.park_for_good(fd),
-            Entry::Candidate(_) if !closes => table::clear(fd),
-            Entry::Candidate(candidate) if !borrowed => {
-                drop_slot(candidate.slot());
-                table::clear(fd);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// The same for a child that is started by posix_spawn or system: this process lives on.
-pub extern "C" fn before_spawn() {
-    refresh();
-    for fd in 0..table::end() {
-        let entry = table::get(fd);
-        if !matches!(entry, Entry::Candidate(_) | Entry::Conn(_)) {
-            continue;
-        }
-        // SAFETY: no memory involved.
-        let flags = unsafe { call!(fcntl, fd, F_GETFD) };
-        if flags < 0 || flags & FD_CLOEXEC as isize != 0 {
-            continue;
-        }
-        match entry {
-            Entry::Conn(conn) => conn.park_for_good(fd),
-            _ => table::clear(fd),
-        }
-    }
+/// Effective user and group.
+pub fn effective_ids() -> (u32, u32) {
+    // SAFETY: no memory involved.
+    unsafe { (call!(geteuid) as u32, call!(getegid) as u32) }
 }

@@ -59,6 +59,7 @@ pub const IPPROTO_TCP: c_int = 6;
 
 pub const F_DUPFD: c_int = 0;
 pub const F_GETFD: c_int = 1;
+pub const F_SETFD: c_int = 2;
 pub const F_GETFL: c_int = 3;
 pub const F_SETFL: c_int = 4;
 pub const F_DUPFD_CLOEXEC: c_int = 1030;
@@ -196,13 +197,39 @@ pub fn map_fork_shared(len_bytes: usize) -> Option<*mut u8> {
 }
 
 pub fn map_file(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
-    map(len_bytes, 0x01, fd)
+    map_file_at(fd, len_bytes, 0)
+}
+
+/// The file's pages from `offset` on.
+pub fn map_file_at(fd: c_int, len_bytes: usize, offset: usize) -> Option<*mut u8> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let at = unsafe { call!(mmap, 0, len_bytes, 3, 0x01, fd as isize, offset) };
+    (at > 0).then_some(at as *mut u8)
+}
+
+/// The same in place of what is mapped at `at`.
+///
+/// # Safety
+/// `len_bytes` are mapped there, and whoever uses them goes on with the file's.
+pub unsafe fn map_over(at: *mut u8, fd: c_int, len_bytes: usize, offset: usize) -> bool {
+    const MAP_SHARED_FIXED: usize = 0x01 | 0x10;
+    // SAFETY: the caller vouches for the range.
+    let ret = unsafe { call!(mmap, at, len_bytes, 3, MAP_SHARED_FIXED, fd as isize, offset) };
+    ret == at as isize
 }
 
 fn map(len_bytes: usize, flags: usize, fd: c_int) -> Option<*mut u8> {
     // SAFETY: a fresh mapping at an address of the kernel's choice.
     let at = unsafe { call!(mmap, 0, len_bytes, 3, flags, fd as isize, 0) };
     (at > 0).then_some(at as *mut u8)
+}
+
+/// The soft limit on descriptors' numbers.
+pub fn descriptor_limit() -> usize {
+    let mut limits = [0u64; 2];
+    // SAFETY: RLIMIT_NOFILE into two words of ours.
+    unsafe { call!(prlimit64, 0, 7, 0, limits.as_mut_ptr()) };
+    limits[0] as usize
 }
 
 /// # Safety

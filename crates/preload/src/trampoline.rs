@@ -4,6 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::exports::program;
 use crate::{config, options, process, real, sys};
 
 macro_rules! trampolines {
@@ -52,19 +53,15 @@ macro_rules! trampolines {
 }
 
 trampolines! {
-    execve, EXECVE, process::before_exec;
-    execv, EXECV, process::before_exec;
-    execvp, EXECVP, process::before_exec;
-    execvpe, EXECVPE, process::before_exec;
-    execl, EXECL, process::before_exec;
-    execlp, EXECLP, process::before_exec;
-    execle, EXECLE, process::before_exec;
-    fexecve, FEXECVE, process::before_exec;
-    execveat, EXECVEAT, process::before_exec;
-    posix_spawn, POSIX_SPAWN, process::before_spawn;
-    posix_spawnp, POSIX_SPAWNP, process::before_spawn;
-    system, SYSTEM, process::before_spawn;
-    popen, POPEN, process::before_spawn;
+    execl, EXECL, program::before_execl;
+    execlp, EXECLP, program::before_execlp;
+    execle, EXECLE, program::before_execl;
+    posix_spawn, POSIX_SPAWN, program::before_posix_spawn;
+    posix_spawnp, POSIX_SPAWNP, program::before_posix_spawnp;
+    system, SYSTEM, program::before_shell;
+    popen, POPEN, program::before_shell;
+    _exit, EXIT_NOW, process::exits;
+    _Exit, EXIT_NOW_TOO, process::exits;
     vfork, VFORK, process::before_lending;
     clone, CLONE, process::before_lending;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;

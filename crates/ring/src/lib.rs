@@ -13,6 +13,7 @@ mod block;
 mod memory;
 mod primitive;
 mod receiver;
+mod recover;
 mod sender;
 mod state;
 

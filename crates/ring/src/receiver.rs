@@ -44,7 +44,7 @@ pub enum Park {
 }
 
 /// A TCP position this far ahead of what was read is a lie: more than any window holds.
-const TCP_AHEAD_MAX: u64 = 1 << 40;
+pub(crate) const TCP_AHEAD_MAX: u64 = 1 << 40;
 
 impl<M: Memory> Receiver<'_, M> {
     fn broken<T>(&self) -> Result<T, Broken> {
@@ -292,6 +292,11 @@ impl<M: Memory> Receiver<'_, M> {
     pub fn class_wanted(&self) -> u8 {
         let peer_class = self.block.class_wanted.load(Ordering::Relaxed);
         peer_class.min(u32::from(self.max_class)) as u8
+    }
+
+    /// Class of the ring that was offered last.
+    pub fn class(&self) -> u8 {
+        self.state.class.load(Relaxed) as u8
     }
 
     pub fn unread_bytes(&self) -> u32 {

@@ -7,6 +7,7 @@
 mod ends;
 mod flags;
 mod interrupts;
+mod killed;
 mod memory;
 mod options;
 mod passing;
@@ -16,6 +17,7 @@ mod sharing;
 mod signals;
 mod special;
 mod time;
+mod unread;
 mod waiting;
 
 use yasmin_tests::peer;

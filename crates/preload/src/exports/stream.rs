@@ -9,7 +9,7 @@ use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, memory, options, process, real, recv, send};
+use crate::{clock, handover, memory, options, process, real, recv, send};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
@@ -283,7 +283,7 @@ unsafe fn passes_descriptors(msg: &MsgHdr) {
             for i in 0..(size - 16) / 4 {
                 // SAFETY: inside this control message.
                 let fd = unsafe { base.add(at + 16).cast::<c_int>().add(i).read_unaligned() };
-                options::leave_to_others(fd);
+                handover::pass(fd);
             }
         }
         at += (size + 7) & !7;

@@ -3,7 +3,7 @@
 use std::io::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 
-use yasmin_tests::sys::{self, errno_name, libc};
+use yasmin_tests::sys::{self, Fd, errno_name, libc};
 
 use crate::{Script, number, wrong};
 
@@ -20,6 +20,8 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         ["drain", name] => receive_all(script, name, u64::MAX),
         ["fill", name] => fill(script, name),
         ["brim", name] => brim(script, name),
+        ["flood", name, ref len @ ..] => flood(script.object(name)?.fd, len),
+        ["soak", name, ref len @ ..] => soak(script.object(name)?.fd, len),
         ["urgent", name] => {
             let (fd, ..) = script.streams(name)?;
             sys::send(fd, b"!", libc::MSG_OOB).map(|sent| sent.to_string())
@@ -258,4 +260,37 @@ fn brim(script: &Script, name: &str) -> Result<String> {
         }
     }
     Ok("ok".to_owned())
+}
+
+/// Sends zeroes, without a position: for processes that are killed. For ever, or so many.
+fn flood(fd: Fd, len: &[&str]) -> Result<String> {
+    let mut left = limit(len)?;
+    while left > 0 {
+        let now = left.min(3000);
+        match sys::send(fd, &[0; 3000][..now], libc::MSG_NOSIGNAL) {
+            Ok(sent) => left -= sent,
+            Err(error) => return Ok(errno_name(&error)),
+        }
+    }
+    Ok("all".to_owned())
+}
+
+/// The other side of `flood`: until the end, or so many bytes.
+fn soak(fd: Fd, len: &[&str]) -> Result<String> {
+    let mut left = limit(len)?;
+    let mut buffer = [0; 5000];
+    while left > 0 {
+        let most = left.min(buffer.len());
+        match sys::recv(fd, &mut buffer[..most], 0) {
+            Ok(0) => return Ok("eof".to_owned()),
+            Ok(got) if buffer[..got].iter().all(|byte| *byte == 0) => left -= got,
+            Ok(_) => return Ok("WRONG: no zeroes".to_owned()),
+            Err(error) => return Ok(errno_name(&error)),
+        }
+    }
+    Ok("all".to_owned())
+}
+
+fn limit(words: &[&str]) -> Result<usize> {
+    words.first().map_or(Ok(usize::MAX), |text| number(text))
 }

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Result, Write};
 use std::sync::Arc;
 
-use yasmin_tests::sys::{self, Forked};
+use yasmin_tests::sys::{self, Forked, libc};
 
-use crate::{Child, Script, lock, number, serve, wrong};
+use crate::{Child, Script, lock, number, ok, serve, wrong};
 
 pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
     match *words {
@@ -45,6 +45,18 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             let mut line = String::new();
             child.results.read_line(&mut line)?;
             Ok(if line.is_empty() { "gone".to_owned() } else { line.trim_end().to_owned() })
+        }
+        // Without its result.
+        ["tell", name, ref command @ ..] => {
+            let mut children = lock(&script.children);
+            let child = children.get_mut(name).ok_or_else(|| wrong(name))?;
+            writeln!(child.commands, "{}", command.join(" "))?;
+            child.commands.flush().map(ok)
+        }
+        // It stays a zombie until it is reaped.
+        ["kill", name] => {
+            let pid = lock(&script.children).get(name).ok_or_else(|| wrong(name))?.pid;
+            sys::kill(pid, libc::SIGKILL).map(ok)
         }
         ["reap", name] => {
             let child = lock(&script.children).remove(name).ok_or_else(|| wrong(name))?;

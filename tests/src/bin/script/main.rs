@@ -13,7 +13,7 @@
 //! vec C FORM 10,null20,none30 [flags] | badheader C FORM KIND       see sys::memory
 //! async T COMMAND | asleep T | waiting T | kick T | join T        threads
 //! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
-//! fork P | in P COMMAND | reap P                      children
+//! fork P | in P COMMAND | tell P COMMAND | kill P | reap P      children
 //! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
 //! dup C D | dup2 C D | dup3 C D | dupfd C D 100 | cloexec C 1 | pair U V | give U C | take V C
 //! ```
@@ -206,7 +206,10 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["connect", name, ip, port, "nonblock"] => {
             connect(script, name, ip, port, libc::SOCK_NONBLOCK)
         }
-        ["send" | "recv" | "sendall" | "recvall" | "drain" | "fill" | "brim", ..]
+        [
+            "send" | "recv" | "sendall" | "recvall" | "drain" | "fill" | "brim" | "flood" | "soak",
+            ..,
+        ]
         | ["urgent" | "badsend" | "badrecv" | "manyparts", ..] => bytes::run(script, words),
         ["shutdown", name, how] => {
             let how = match how {
@@ -250,7 +253,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] => {
             threads::run(script, words)
         }
-        ["fork" | "in" | "reap" | "leave", ..] => children::run(script, words),
+        ["fork" | "in" | "tell" | "kill" | "reap" | "leave", ..] => children::run(script, words),
         ["exec" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
         _ => calls::run(script, words),
     }

@@ -69,6 +69,9 @@ impl Script {
 /// This program with all that it inherits; `plain`: without the library.
 fn image(script: &Script, (commands, results): (Fd, Fd), how: &[&str]) -> Result<Image> {
     let mut arguments = vec![std::env::current_exe()?.display().to_string()];
+    if how.contains(&"missing") {
+        arguments[0].push_str(".missing");
+    }
     let used = script.words_used.load(Ordering::Relaxed);
     for number in [script.words_fd as u64, used, commands as u64, results as u64] {
         arguments.push(number.to_string());

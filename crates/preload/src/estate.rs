@@ -1,0 +1,297 @@
+//! What another program needs to go on reading where this one stopped: its estate.
+//!
+//! Bytes that lie unread in a ring when a socket is handed to another program would be lost to
+//! it. So both directions are parked for good, which makes the ring a finite string of bytes,
+//! and the end's private pages and that string move into a memfd, at the same addresses here.
+//! The other program inherits the memfd like the socket; its library finds it when it is
+//! loaded, and both programs read on under the locks in it.
+//!
+//! ```text
+//! 0x0000 header    0x1000 side page    0x2000 the channel's pages, as they were
+//! ```
+//!
+//! It lies at a high number, where no program looks for free ones.
+
+use core::ffi::c_int;
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use yasmin_channel::side::{SIDE_BYTES, Side};
+use yasmin_wire::layout::{self, class_bytes};
+
+use crate::conn::{Conn, Mapped};
+use crate::sys::{self, PollFd, SO_COOKIE, SOL_SOCKET, call};
+use crate::table::{self, Entry};
+use crate::{process, tcp};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"YASMINES");
+const VERSION: u32 = 1;
+const SIDE_AT: usize = 0x1000;
+const CHANNEL_AT: usize = 0x2000;
+/// How many can be inherited at a time.
+const NUMBERS: usize = 256;
+/// Sockets that were handed over are looked for below this number.
+const SOCKETS_BELOW: c_int = 1 << 16;
+
+const F_SEAL_SEAL: usize = 1;
+const F_SEAL_SHRINK: usize = 2;
+const F_SEAL_GROW: usize = 4;
+const SEALS: usize = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
+const F_ADD_SEALS: c_int = 1033;
+const F_GET_SEALS: c_int = 1034;
+
+#[repr(C)]
+struct Header {
+    magic: u64,
+    version: u32,
+    is_acceptor: u32,
+    max_class: u32,
+    nodelay: u32,
+    cookie: u64,
+    /// TCP bytes read before the channel came.
+    read_before: u64,
+}
+
+/// The first number for estates, by the limit that programs started from here inherit.
+fn first_number() -> c_int {
+    let top = sys::descriptor_limit().min(table::CAPACITY);
+    // Below the broker's socket.
+    if top > 1024 { (top - 64 - NUMBERS) as c_int } else { (top / 2) as c_int }
+}
+
+fn last_number() -> c_int {
+    first_number() + NUMBERS as c_int - 1
+}
+
+/// Moves what `conn` knows and has unread into a memfd. Parked for good, both locks held, no
+/// other holder. Gives the memfd's number.
+pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
+    let cookie = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8)?;
+    let receiver = conn.receiver();
+    let max_class = conn.max_class();
+    let (base, side) = (conn.base.load(Ordering::Relaxed), conn.side.load(Ordering::Relaxed));
+    let index = usize::from(conn.is_connector());
+    let ring_at = layout::ring_offset(index, max_class);
+    let header = Header {
+        magic: MAGIC,
+        version: VERSION,
+        is_acceptor: u32::from(!conn.is_connector()),
+        max_class: u32::from(max_class),
+        nodelay: conn.nodelay.load(Ordering::Relaxed),
+        cookie,
+        read_before: conn.read_before(),
+    };
+    let memfd = Memfd::create(CHANNEL_AT + layout::channel_bytes(max_class))?;
+    let ring_bytes = class_bytes(receiver.class()) as usize;
+    // SAFETY: all of it is mapped while the locks are held.
+    let is_copied = unsafe {
+        memfd.write((&raw const header).cast(), size_of::<Header>(), 0)
+            && memfd.write(side.cast(), SIDE_BYTES, SIDE_AT)
+            && memfd.write(base, layout::PAGE_BYTES, CHANNEL_AT)
+            && memfd.write(base.wrapping_add(ring_at), ring_bytes, CHANNEL_AT + ring_at)
+    };
+    if !is_copied || !memfd.seal() {
+        return None;
+    }
+    let number = memfd.keep()?;
+    // The sender is told that they were taken, as bytes are that TCP has delivered.
+    receiver.consume(receiver.unread_bytes());
+    let len = layout::channel_bytes(max_class);
+    // SAFETY: both replace a mapping of ours of the same size with one of the same content.
+    let is_moved = unsafe {
+        sys::map_over(side.cast(), number, SIDE_BYTES, SIDE_AT)
+            && sys::map_over(base, number, len, CHANNEL_AT)
+    };
+    if !is_moved {
+        sys::close(number);
+        tcp::reset(fd);
+        return None;
+    }
+    conn.share();
+    Some(number)
+}
+
+/// A memfd that is closed again unless it is kept.
+struct Memfd {
+    fd: c_int,
+}
+
+impl Drop for Memfd {
+    fn drop(&mut self) {
+        sys::close(self.fd);
+    }
+}
+
+impl Memfd {
+    fn create(len_bytes: usize) -> Option<Self> {
+        const MFD_CLOEXEC: usize = 1;
+        const MFD_ALLOW_SEALING: usize = 2;
+        let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+        // SAFETY: a C string.
+        let fd = unsafe { call!(memfd_create, c"yasmin-estate".as_ptr(), flags) } as c_int;
+        if fd < 0 {
+            return None;
+        }
+        let memfd = Self { fd };
+        // SAFETY: no memory involved.
+        (unsafe { call!(ftruncate, fd, len_bytes) } == 0).then_some(memfd)
+    }
+
+    /// # Safety
+    /// `from` is readable for `len_bytes`; others may write there.
+    unsafe fn write(&self, from: *const u8, len_bytes: usize, at: usize) -> bool {
+        let mut done = 0;
+        while done < len_bytes {
+            let (from, left) = (from.wrapping_add(done), len_bytes - done);
+            // SAFETY: the caller's memory, which the kernel copies.
+            let ret = unsafe { call!(pwrite64, self.fd, from, left, at + done) };
+            if ret == -(sys::EINTR as isize) {
+                continue;
+            }
+            if ret <= 0 {
+                return false;
+            }
+            done += ret as usize;
+        }
+        true
+    }
+
+    fn seal(&self) -> bool {
+        // SAFETY: no memory involved.
+        unsafe { call!(fcntl, self.fd, F_ADD_SEALS, SEALS) == 0 }
+    }
+
+    /// At a number where other programs' libraries find it.
+    fn keep(self) -> Option<c_int> {
+        let command = sys::F_DUPFD_CLOEXEC;
+        // SAFETY: no memory involved.
+        let number = unsafe { call!(fcntl, self.fd, command, first_number()) } as c_int;
+        if number > last_number() {
+            sys::close(number);
+            return None;
+        }
+        (number >= 0).then_some(number)
+    }
+}
+
+/// The number of `conn`'s estate, where it is open and programs started now find it.
+pub fn of(conn: &Conn) -> Option<c_int> {
+    let number = conn.estate.load(Ordering::Relaxed) - 1;
+    let is_found = number >= first_number() && number <= last_number();
+    (is_found && is_estate(number)).then_some(number)
+}
+
+/// Whether the next program gets `number`: only one that was counted as a holder may.
+pub fn set_inherited(number: c_int, on: bool) {
+    let flags = if on { 0 } else { sys::FD_CLOEXEC };
+    // SAFETY: no memory involved.
+    unsafe { call!(fcntl, number, sys::F_SETFD, flags) };
+}
+
+/// This process has `conn`'s estate at `number`.
+pub fn set(conn: &Conn, number: c_int) {
+    table::set_broker(number);
+    conn.estate.store(number + 1, Ordering::Relaxed);
+}
+
+/// The connection is closed, or drained.
+pub fn drop_of(conn: &Conn) {
+    let number = conn.estate.swap(0, Ordering::Relaxed) - 1;
+    if number >= 0 && !process::is_borrowed() {
+        table::clear(number);
+        sys::close(number);
+    }
+}
+
+/// The program puts something else under the number.
+pub fn abandon(number: c_int) {
+    for fd in 0..table::end() {
+        if let Entry::Conn(conn) = table::get(fd)
+            && conn.estate.load(Ordering::Relaxed) == number + 1
+        {
+            conn.estate.store(0, Ordering::Relaxed);
+            table::clear(number);
+        }
+    }
+}
+
+/// When the library is loaded: takes over what the program before handed on.
+pub fn adopt() {
+    const POLLNVAL: i16 = 0x20;
+    let first = first_number();
+    let mut at = first;
+    let mut numbers = [PollFd { fd: 0, events: 0, revents: 0 }; NUMBERS];
+    for one in &mut numbers {
+        one.fd = at;
+        at += 1;
+    }
+    // SAFETY: an array of ours; a timeout of 0.
+    let ret = unsafe { call!(poll, numbers.as_mut_ptr(), NUMBERS, 0) };
+    if ret == NUMBERS as isize && numbers.iter().all(|one| one.revents & POLLNVAL != 0) {
+        return;
+    }
+    for one in &numbers {
+        if one.revents & POLLNVAL == 0 && is_estate(one.fd) && !adopt_one(one.fd) {
+            sys::close(one.fd);
+        }
+    }
+}
+
+fn header_of(number: c_int) -> Option<Header> {
+    let mut header = core::mem::MaybeUninit::<Header>::uninit();
+    // SAFETY: the kernel writes at most a header.
+    let ret = unsafe { call!(pread64, number, header.as_mut_ptr(), size_of::<Header>(), 0) };
+    // SAFETY: written whole, and any bytes are one.
+    (ret == size_of::<Header>() as isize).then(|| unsafe { header.assume_init() })
+}
+
+fn is_estate(number: c_int) -> bool {
+    // SAFETY: no memory involved.
+    let seals = unsafe { call!(fcntl, number, F_GET_SEALS) };
+    seals == SEALS as isize
+        && header_of(number).is_some_and(|header| {
+            header.magic == MAGIC
+                && header.version == VERSION
+                && header.max_class <= u32::from(layout::MAX_CLASS)
+        })
+}
+
+fn adopt_one(number: c_int) -> bool {
+    let Some(header) = header_of(number) else { return false };
+    let max_class = header.max_class as u8;
+    let Some(side) = sys::map_file_at(number, SIDE_BYTES, SIDE_AT) else { return false };
+    let side = side.cast::<Side>();
+    let end = (sys::descriptor_limit() as c_int).min(SOCKETS_BELOW);
+    let mut found: Option<&'static Conn> = None;
+    for fd in 0..end {
+        if sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) != Some(header.cookie) {
+            continue;
+        }
+        if let Some(conn) = found {
+            conn.name(fd);
+            continue;
+        }
+        let len = layout::channel_bytes(max_class);
+        let Some(base) = sys::map_file_at(number, len, CHANNEL_AT) else { break };
+        let pages = Mapped { base, side, max_class };
+        let is_acceptor = header.is_acceptor != 0;
+        let Some(conn) = Conn::over(fd, pages, is_acceptor, header.read_before) else {
+            return false;
+        };
+        conn.share();
+        conn.plain.store(1, Ordering::Relaxed);
+        table::set_conn(fd, conn);
+        found = Some(conn);
+    }
+    if let Some(conn) = found {
+        set(conn, number);
+        return true;
+    }
+    // Whoever started this program counted it as a holder of a socket that it did not get.
+    // SAFETY: a page, mapped above, of atomics.
+    let holders: &AtomicU32 = unsafe { &(*side).rx.more_holders };
+    let _ = holders.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    // SAFETY: mapped above; nobody else knows of it.
+    unsafe { sys::unmap(side.cast(), SIDE_BYTES) };
+    false
+}

@@ -1,0 +1,130 @@
+//! exec: this process becomes another program, unless it fails.
+
+use core::ffi::{c_char, c_int};
+
+use crate::image::{self, Image, Name};
+use crate::{handover, real};
+
+type Strings = *const *const c_char;
+
+/// # Safety
+/// As for exec.
+unsafe fn before(name: Name, environment: Strings) {
+    // SAFETY: the program's own arguments.
+    handover::before_exec(|| unsafe { image::of(name, environment) });
+}
+
+fn failed(ret: c_int) -> c_int {
+    handover::exec_failed();
+    ret
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        before(Name::Path(path), environment);
+        failed(real::execve(path, arguments, environment))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        before(Name::Path(path), image::environment());
+        failed(real::execv(path, arguments))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        before(Name::Search(file), image::environment());
+        failed(real::execvp(file, arguments))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        before(Name::Search(file), environment);
+        failed(real::execvpe(file, arguments, environment))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        before(Name::Open(fd), environment);
+        failed(real::fexecve(fd, arguments, environment))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execveat(
+    folder: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        before(Name::At { folder, path }, environment);
+        failed(real::execveat(folder, path, arguments, environment, flags))
+    }
+}
+
+/// Before execl and its kin, whose arguments are as many as the program likes.
+pub extern "C" fn before_execl(path: *const c_char) {
+    // SAFETY: the program's own arguments.
+    unsafe { before(Name::Path(path), image::environment()) };
+}
+
+pub extern "C" fn before_execlp(file: *const c_char) {
+    // SAFETY: the program's own arguments.
+    unsafe { before(Name::Search(file), image::environment()) };
+}
+
+pub extern "C" fn before_posix_spawn(
+    _: *mut c_int,
+    path: *const c_char,
+    _: *const u8,
+    _: *const u8,
+    _: Strings,
+    environment: Strings,
+) {
+    // SAFETY: the program's own arguments.
+    handover::before_start(|| unsafe { image::of(Name::Path(path), environment) });
+}
+
+pub extern "C" fn before_posix_spawnp(
+    _: *mut c_int,
+    file: *const c_char,
+    _: *const u8,
+    _: *const u8,
+    _: Strings,
+    environment: Strings,
+) {
+    // SAFETY: the program's own arguments.
+    handover::before_start(|| unsafe { image::of(Name::Search(file), environment) });
+}
+
+/// Before system and popen.
+pub extern "C" fn before_shell() {
+    let shell = Name::Path(c"/bin/sh".as_ptr());
+    // SAFETY: C strings; without a command system only asks whether there is a shell.
+    handover::before_start(|| -> Image { unsafe { image::of(shell, image::environment()) } });
+}

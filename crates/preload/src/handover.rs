@@ -1,0 +1,238 @@
+//! Sockets that other programs get: by exec, by starting a program, over a Unix socket.
+//!
+//! What is handed over is parked for good, and once its ring is drained it is plain TCP in
+//! every respect. While bytes lie unread in the ring:
+//!
+//! | who gets it | the bytes |
+//! |---|---|
+//! | a program with the library, of a process that is the only one that holds the socket | shared with it, as an estate |
+//! | any other | stay with the processes that share the ring |
+//!
+//! Where the last of these lets go of them, the connection is reset, since the other program
+//! would otherwise read on behind a gap.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use crate::conn::Conn;
+use crate::image::Image;
+use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
+use crate::table::{self, Entry};
+use crate::{estate, process, tcp};
+
+/// What an exec that is under way has done to a connection, to be undone if it fails.
+#[repr(C)]
+pub struct Handed {
+    /// Which exec or start looked at it last.
+    walk: AtomicU32,
+    /// How the count of holders was changed.
+    counted: AtomicI32,
+    /// Not 0: its close was made a reset.
+    lingers: AtomicU32,
+}
+
+static WALK: AtomicU32 = AtomicU32::new(0);
+
+fn closes_on_exec(fd: c_int) -> bool {
+    // SAFETY: no memory involved.
+    let flags = unsafe { call!(fcntl, fd, F_GETFD) };
+    flags < 0 || flags & FD_CLOEXEC as isize != 0
+}
+
+/// How the other program comes to be.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// This process becomes it.
+    Exec,
+    /// A child that borrows this memory becomes it.
+    Borrowed,
+    /// A child will be started with it; this process lives on.
+    Start,
+}
+
+/// Before an exec: what the program inherits.
+pub fn before_exec(image: impl Fn() -> Image) {
+    process::refresh();
+    let way = if process::is_borrowed() { Way::Borrowed } else { Way::Exec };
+    let walk = hand_on(way, &image);
+    if way == Way::Borrowed {
+        return;
+    }
+    // What it does not inherit is closed.
+    for fd in 0..table::end() {
+        match table::get(fd) {
+            Entry::Conn(conn) if conn.fd() == fd && !conn.handed.is_of(walk) => {
+                conn.handed.begin(walk);
+                conn.closes_by_exec(fd);
+            }
+            Entry::Candidate(candidate) => {
+                process::drop_slot(candidate.slot());
+                table::clear(fd);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Before a child is started by a call that does the exec itself.
+pub fn before_start(image: impl Fn() -> Image) {
+    process::refresh();
+    hand_on(Way::Start, &image);
+}
+
+fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
+    let walk = WALK.fetch_add(1, Ordering::Relaxed) + 1;
+    for fd in 0..table::end() {
+        if let Entry::Conn(conn) = table::get(fd)
+            && let Some(number) = estate::of(conn)
+        {
+            estate::set_inherited(number, false);
+        }
+    }
+    for fd in 0..table::end() {
+        let entry = table::get(fd);
+        if !matches!(entry, Entry::Candidate(_) | Entry::Conn(_)) || closes_on_exec(fd) {
+            continue;
+        }
+        match entry {
+            Entry::Conn(conn) if !conn.handed.is_of(walk) => {
+                conn.handed.begin(walk);
+                conn.hand_over(fd, way, image);
+            }
+            Entry::Candidate(_) => table::clear(fd),
+            _ => {}
+        }
+    }
+    walk
+}
+
+/// The exec failed: this program goes on.
+pub fn exec_failed() {
+    let saved = sys::errno();
+    let walk = WALK.load(Ordering::Relaxed);
+    for fd in 0..table::end() {
+        if let Entry::Conn(conn) = table::get(fd)
+            && conn.handed.is_of(walk)
+        {
+            conn.takes_back(fd);
+        }
+    }
+    sys::set_errno(saved);
+}
+
+/// The program sends `fd` to another process.
+pub fn pass(fd: c_int) {
+    match table::get(fd) {
+        Entry::Conn(conn) => {
+            conn.park_for_good(fd);
+            conn.settle(fd);
+            if !conn.retires_drained(fd) {
+                conn.side().rx.foreign.store(1, Ordering::Relaxed);
+            }
+        }
+        Entry::Candidate(candidate) => {
+            process::drop_slot(candidate.slot());
+            table::clear(fd);
+        }
+        _ => {}
+    }
+}
+
+impl Handed {
+    fn is_of(&self, walk: u32) -> bool {
+        self.walk.load(Ordering::Relaxed) == walk
+    }
+
+    fn begin(&self, walk: u32) {
+        self.walk.store(walk, Ordering::Relaxed);
+        self.counted.store(0, Ordering::Relaxed);
+        self.lingers.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Conn {
+    /// Plain TCP, if nothing is unread. Parked for good.
+    fn retires_drained(&'static self, fd: c_int) -> bool {
+        {
+            let Ok(_rx) = self.lock_rx(fd) else { return true };
+            if self.is_unread() || self.receiver().is_broken() {
+                return false;
+            }
+        }
+        // Nothing comes by ring any more, so it stays drained.
+        self.retire(fd);
+        true
+    }
+
+    fn hand_over(&'static self, fd: c_int, way: Way, image: &impl Fn() -> Image) {
+        self.park_for_good(fd);
+        self.settle(fd);
+        if self.retires_drained(fd) {
+            return;
+        }
+        let image = image();
+        if image == Image::Missing {
+            return;
+        }
+        let is_heir = image == Image::Library && self.leaves(fd, way);
+        let handed = &self.handed;
+        match way {
+            // Counted here, since this process may let go before the other has begun.
+            Way::Start | Way::Borrowed if is_heir => {
+                self.one_more_holds();
+                handed.counted.store(1, Ordering::Relaxed);
+            }
+            Way::Start | Way::Borrowed => self.side().rx.foreign.store(1, Ordering::Relaxed),
+            Way::Exec if is_heir => {}
+            Way::Exec => {
+                self.side().rx.foreign.store(1, Ordering::Relaxed);
+                handed.counted.store(-1, Ordering::Relaxed);
+                if self.lets_go() {
+                    tcp::reset(fd);
+                }
+            }
+        }
+    }
+
+    /// Has the next program inherit what is unread. False: it stays here.
+    fn leaves(&'static self, fd: c_int, way: Way) -> bool {
+        if let Some(number) = estate::of(self) {
+            estate::set_inherited(number, true);
+            return true;
+        }
+        let (Ok(_rx), Ok(_tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else { return false };
+        if !self.is_sole_holder() {
+            return false;
+        }
+        let Some(number) = estate::make(self, fd) else { return false };
+        estate::set_inherited(number, true);
+        // A child that borrows this memory has numbers of its own.
+        if way != Way::Borrowed {
+            estate::set(self, number);
+        }
+        true
+    }
+
+    fn closes_by_exec(&'static self, fd: c_int) {
+        let Ok(_rx) = self.lock_rx(fd) else { return };
+        self.handed.counted.store(-1, Ordering::Relaxed);
+        if self.lets_go() && self.is_unread() {
+            self.handed.lingers.store(1, Ordering::Relaxed);
+            self.end_unread(fd);
+        }
+    }
+
+    fn takes_back(&'static self, fd: c_int) {
+        let handed = &self.handed;
+        if handed.lingers.swap(0, Ordering::Relaxed) != 0 {
+            sys::setsockopt_bytes(fd, SOL_SOCKET, SO_LINGER, &[0; 8]);
+        }
+        match handed.counted.swap(0, Ordering::Relaxed) {
+            1 => {
+                self.one_less_holds();
+            }
+            -1 => self.holds_again(),
+            _ => {}
+        }
+    }
+}

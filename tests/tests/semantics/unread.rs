@@ -1,0 +1,260 @@
+//! What lies unread in a ring when another program gets the connection.
+
+use yasmin_tests::lab::{Knobs, Lab, Mode};
+use yasmin_tests::netns::Net;
+use yasmin_tests::peer;
+use yasmin_tests::script::Duo;
+
+use crate::check;
+use crate::programs::goes_on;
+
+/// What lies unread in the ring goes to the next program, which has the library.
+#[test]
+fn unread_bytes_survive_exec() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("cloexec C 0");
+        duo.a("send C 5000");
+        duo.b("recv C 1000");
+        duo.b("exec");
+        duo.b("unread C");
+        duo.b("poll C in 0");
+        duo.a("send C 3000");
+        duo.b("recv C 1500 peek");
+        duo.b("recvall C 4000");
+        // Once more, with bytes of both kinds.
+        duo.b("exec");
+        duo.b("recvall C 3000");
+        goes_on(duo, "");
+        duo.b("close C");
+        duo.a("recv C 10");
+    });
+}
+
+#[test]
+fn unread_bytes_survive_several_execs() {
+    check(|duo| {
+        duo.warm("C");
+        duo.warm("D");
+        duo.b("cloexec C 0");
+        duo.b("cloexec D 0");
+        duo.a("send C 5000");
+        duo.a("send D 3000");
+        for _ in 0..3 {
+            duo.b("exec");
+            duo.b("recvall C 100");
+        }
+        duo.b("exec");
+        duo.b("recvall D 3000");
+        duo.b("recvall C 4700");
+        goes_on(duo, "");
+    });
+}
+
+/// A program that never reads them closes: the peer gets a reset, as from plain TCP.
+#[test]
+fn unread_bytes_after_exec_make_a_reset() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("cloexec C 0");
+        duo.a("send C 5000");
+        duo.b("exec");
+        duo.b("close C");
+        duo.a("recv C 10");
+    });
+}
+
+/// The last bytes and the end of the stream are there before the exec.
+#[test]
+fn unread_bytes_and_the_end_survive_exec() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("cloexec C 0");
+        duo.a("send C 5000");
+        duo.a("shutdown C wr");
+        duo.b("exec");
+        duo.b("recvall C 5000");
+        duo.b("recv C 10");
+        duo.b("send C 100");
+        duo.a("recvall C 100");
+    });
+}
+
+/// A spawned program and its parent share what is unread.
+fn unread_bytes_are_shared(duo: &mut Duo, start: &str) {
+    duo.warm("C");
+    duo.b("cloexec C 0");
+    duo.a("send C 5000");
+    duo.b(start);
+    duo.b("in P recvall C 1000");
+    duo.b("recvall C 1000");
+    duo.b("in P recvall C 1000");
+    duo.b("recvall C 1000");
+    duo.a("send C 1000");
+    duo.b("recvall C 1500");
+    duo.b("in P recvall C 500");
+    goes_on(duo, "");
+    duo.b("close C");
+    goes_on(duo, "in P ");
+    duo.b("in P exit 0");
+    duo.a("recv C 10");
+}
+
+#[test]
+fn unread_bytes_are_shared_with_a_spawned_program() {
+    check(|duo| unread_bytes_are_shared(duo, "spawn P"));
+    check(|duo| unread_bytes_are_shared(duo, "vspawn P"));
+}
+
+/// The parent goes first; what it left unread is the child's, so nothing is reset.
+#[test]
+fn unread_bytes_outlive_the_parent() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("cloexec C 0");
+        duo.a("send C 5000");
+        duo.b("spawn P");
+        duo.b("close C");
+        duo.a("recv C 10 dontwait");
+        duo.b("in P recvall C 5000");
+        goes_on(duo, "in P ");
+    });
+}
+
+/// Under several numbers, as inetd hands it on.
+#[test]
+fn unread_bytes_under_several_numbers() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 5000");
+        duo.b("cloexec C 1");
+        duo.b("dup C D");
+        duo.b("dup C E");
+        duo.b("exec");
+        duo.b("recvall D 1000");
+        duo.b("recvall E 1000");
+        duo.b("close D");
+        duo.b("recvall E 3000");
+        duo.a("send C 100");
+        duo.b("recvall E 100");
+        duo.b("close E");
+        duo.a("recv C 10");
+    });
+}
+
+/// An exec that fails has handed nothing over.
+#[test]
+fn unread_bytes_after_an_exec_that_fails() {
+    check(|duo| {
+        for (name, inherited) in [("C", "0"), ("D", "1")] {
+            duo.warm(name);
+            duo.b(&format!("cloexec {name} {inherited}"));
+            duo.a(&format!("send {name} 2000"));
+        }
+        duo.b("exec missing");
+        duo.b("recvall C 1000");
+        duo.b("recvall D 1000");
+        duo.b("exec missing");
+        duo.b("recvall C 1000");
+        duo.b("recvall D 1000");
+        for name in ["C", "D"] {
+            duo.a(&format!("send {name} 100"));
+            duo.b(&format!("recvall {name} 100"));
+            duo.b(&format!("close {name}"));
+            duo.a(&format!("recv {name} 10"));
+        }
+    });
+}
+
+/// What exec closes with bytes unread is a reset.
+#[test]
+fn unread_bytes_that_exec_closes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("cloexec C 1");
+        duo.a("send C 2000");
+        duo.b("exec");
+        duo.a("recv C 10");
+    });
+}
+
+/// Of processes that share it, the last one that leaves bytes unread resets.
+#[test]
+fn unread_bytes_that_nobody_reads() {
+    check(|duo| {
+        for (name, end) in [("C", "exit 0"), ("D", "leave 0")] {
+            duo.warm(name);
+            duo.a(&format!("send {name} 2000"));
+            duo.b(&format!("fork {name}"));
+            duo.b(&format!("in {name} recv {name} 100"));
+            duo.b(&format!("close {name}"));
+            duo.a(&format!("recv {name} 10 dontwait"));
+            duo.b(&format!("in {name} {end}"));
+            duo.b(&format!("reap {name}"));
+            duo.a(&format!("recv {name} 10"));
+        }
+    });
+}
+
+/// The program's own settings are the kernel's when another program gets the socket.
+#[test]
+fn settings_are_handed_over() {
+    check(|duo| {
+        for how in ["", "plain"] {
+            duo.warm("C");
+            duo.b("set C nodelay 0");
+            duo.b("cloexec C 0");
+            duo.b(&format!("exec {how}"));
+            duo.b("get C nodelay");
+            duo.b("set C nodelay 1");
+            duo.b("get C nodelay");
+            duo.b("close C");
+        }
+    });
+}
+
+/// Without the library a program cannot have what is in the ring: it gets a reset, not a gap.
+#[test]
+fn unread_bytes_are_never_a_silent_gap() {
+    for (start, who, held) in [
+        ("exec plain", "", false),
+        ("spawn P plain", "in P ", true),
+        ("vspawn P plain", "in P ", true),
+    ] {
+        let lab = Lab::new(Net::Loopback, Knobs::at_once());
+        if lab.mode != Mode::Ring {
+            return;
+        }
+        let mut duo = Duo::new(lab, peer!("script"));
+        duo.warm("C");
+        duo.b("cloexec C 0");
+        duo.a("send C 5000");
+        assert_eq!(duo.b(start), "ok");
+        if held {
+            // They stay with the parent, which may read them or not.
+            duo.b("recvall C 1000");
+            duo.b("close C");
+        }
+        assert_eq!(duo.b(&format!("{who}recv C 10")), "ECONNRESET", "{start}");
+        assert_eq!(duo.a("recv C 10"), "ECONNRESET", "{start}");
+    }
+}
+
+/// Nor one that gets it over a Unix socket.
+#[test]
+fn unread_bytes_that_are_passed_on() {
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    if lab.mode != Mode::Ring {
+        return;
+    }
+    let mut duo = Duo::new(lab, peer!("script"));
+    duo.b("pair U V");
+    duo.b("spawn P");
+    duo.warm("C");
+    duo.a("send C 5000");
+    duo.b("give U C");
+    duo.b("in P take V C");
+    duo.b("recvall C 1000");
+    duo.b("close C");
+    assert_eq!(duo.b("in P recv C 10"), "ECONNRESET");
+}
