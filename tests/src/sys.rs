@@ -20,6 +20,7 @@ use std::ptr::{null, null_mut};
 pub mod interrupts;
 
 mod handover;
+pub mod stdio;
 
 pub use handover::*;
 pub use libc;

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | a program with the library, of a process that is the only one that holds the socket | shared with it, as an estate |
 //! | any other | stay with the processes that share the ring |
+//! | this process's own stdio | gone: the connection is reset |
 //!
 //! Where the last of these lets go of them, the connection is reset, since the other program
 //! would otherwise read on behind a gap.
@@ -18,7 +19,7 @@ use crate::conn::Conn;
 use crate::image::Image;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
 use crate::table::{self, Entry};
-use crate::{estate, process, tcp};
+use crate::{estate, options, process, tcp};
 
 /// What an exec that is under way has done to a connection, to be undone if it fails.
 #[repr(C)]
@@ -135,6 +136,27 @@ pub fn pass(fd: c_int) {
             table::clear(fd);
         }
         _ => {}
+    }
+}
+
+/// libc will write to `fd` by itself.
+pub fn leave_writes(fd: c_int) {
+    match table::get(fd) {
+        Entry::Conn(conn) => conn.park_tx_for_good(fd),
+        _ => options::leave_to_others(fd),
+    }
+}
+
+/// libc will read from `fd` by itself, which it cannot do from a ring.
+pub fn leave_reads(fd: c_int) {
+    if let Entry::Conn(conn) = table::get(fd) {
+        conn.park_for_good(fd);
+        conn.settle(fd);
+        if !conn.retires_drained(fd) {
+            tcp::reset(fd);
+        }
+    } else {
+        options::leave_to_others(fd);
     }
 }
 

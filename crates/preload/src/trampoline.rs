@@ -1,11 +1,11 @@
 //! Entries that only need something done first, and then are libc's with every argument as it
 //! was, variadic ones among them.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::program;
-use crate::{config, options, process, real, sys};
+use crate::{config, handover, process, real, sys};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -65,14 +65,28 @@ trampolines! {
     vfork, VFORK, process::before_lending;
     clone, CLONE, process::before_lending;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
-    dprintf, DPRINTF, stdio_takes;
-    vdprintf, VDPRINTF, stdio_takes;
-    fdopen, FDOPEN, stdio_takes;
+    dprintf, DPRINTF, stdio_writes;
+    vdprintf, VDPRINTF, stdio_writes;
+    fdopen, FDOPEN, stdio_opens;
 }
 
-/// libc's stdio reads and writes by entries that nobody can get in front of.
-extern "C" fn stdio_takes(fd: c_int) {
-    options::leave_to_others(fd);
+// libc's stdio reads and writes by entries that nobody can get in front of.
+
+extern "C" fn stdio_writes(fd: c_int) {
+    handover::leave_writes(fd);
+}
+
+extern "C" fn stdio_opens(fd: c_int, mode: *const c_char) {
+    if mode.is_null() {
+        return;
+    }
+    // SAFETY: a C string, by fdopen's contract.
+    let mode = unsafe { core::ffi::CStr::from_ptr(mode) }.to_bytes();
+    if mode.first() == Some(&b'r') || mode.contains(&b'+') {
+        handover::leave_reads(fd);
+    } else {
+        handover::leave_writes(fd);
+    }
 }
 
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

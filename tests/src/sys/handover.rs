@@ -226,3 +226,26 @@ pub fn lowest_free() -> Result<Fd> {
     close(fd)?;
     Ok(fd)
 }
+
+/// select with sets for more numbers than FD_SETSIZE: whether `fd` is readable, and writable.
+pub fn select_wide(fd: Fd, timeout_ms: i64) -> Result<[bool; 2]> {
+    const WORDS: usize = 64;
+    assert!((0..(WORDS * 64) as Fd).contains(&fd));
+    let (word, bit) = (fd as usize / 64, 1u64 << (fd % 64));
+    let mut sets = [[0u64; WORDS]; 2];
+    sets[0][word] = bit;
+    sets[1][word] = bit;
+    let [read, write] = &mut sets;
+    let mut time = libc::timeval { tv_sec: timeout_ms / 1000, tv_usec: timeout_ms % 1000 * 1000 };
+    // SAFETY: both sets hold more numbers than are asked about, and outlive the call.
+    check_int(unsafe {
+        libc::select(
+            fd + 1,
+            read.as_mut_ptr().cast(),
+            write.as_mut_ptr().cast(),
+            null_mut(),
+            &raw mut time,
+        )
+    })?;
+    Ok(sets.map(|set| set[word] & bit != 0))
+}

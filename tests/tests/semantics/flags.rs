@@ -264,3 +264,46 @@ fn bad_arguments() {
         duo.b("recv C 10");
     });
 }
+
+/// preadv2 and pwritev2 where the stream is.
+#[test]
+fn reads_and_writes_with_a_place() {
+    check(|duo| {
+        duo.warm("C");
+        for _ in 0..3 {
+            duo.a("send C 1000 - pwritev2");
+            duo.b("recv C 400 - preadv2");
+            duo.b("recv C 400 - preadv2nowait");
+            duo.b("recv C 1000 - preadv2");
+            duo.b("recv C 10 - preadv2nowait");
+            duo.b("send C 500 - pwritev2nowait");
+            duo.a("recvall C 500");
+        }
+        duo.a("send C 100 - pwritev2at");
+        duo.b("recv C 100 - preadv2at");
+        duo.prove("C");
+    });
+}
+
+/// stdio reads and writes where nobody can stand in front of it.
+#[test]
+fn stdio_on_a_connection() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("send C 1000 - fwrite");
+        duo.a("recvall C 1000");
+        // Reading is not touched by a stream that only writes.
+        duo.a("send C 1000");
+        duo.b("send C 1000 - fwrite");
+        duo.b("recvall C 1000");
+        duo.a("recvall C 1000");
+        duo.b("async R recv C 3000 - fread");
+        duo.b("asleep R");
+        duo.a("sendall C 3000");
+        duo.b("join R");
+        duo.b("send C 100");
+        duo.a("recvall C 100");
+        duo.b("close C");
+        duo.a("recv C 10");
+    });
+}

@@ -51,6 +51,28 @@ fn the_lowest_number_is_free() {
     });
 }
 
+/// The last number that an fd_set holds, and one that only a larger set does.
+#[test]
+fn select_up_to_the_last_number_and_beyond() {
+    check(|duo| {
+        for least in [1023, 1024, 3000] {
+            duo.warm("C");
+            duo.b(&format!("dupfd C D {least}"));
+            duo.b("close C");
+            duo.b("select D 0");
+            duo.a("send C 100");
+            duo.b("select D 5000");
+            duo.b("recv D 100");
+            duo.b("select D 0");
+            duo.b("send D 100");
+            duo.a("recv C 100");
+            duo.b("close D");
+            duo.a("select C 5000");
+            duo.a("close C");
+        }
+    });
+}
+
 /// With hardly a number left, and with none, connections are what they are on plain TCP.
 #[test]
 fn hardly_any_numbers_left() {

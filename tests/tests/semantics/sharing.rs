@@ -205,3 +205,61 @@ fn numbers_that_change_their_meaning() {
         duo.a("recv D 10");
     });
 }
+
+#[test]
+fn parent_and_child_at_the_same_time() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("fork P");
+        duo.b("tell P flood C 2000000");
+        duo.a("async S soak C 4000000");
+        duo.b("flood C 2000000");
+        duo.b("hear P");
+        duo.a("join S");
+        duo.b("tell P soak C 2000000");
+        duo.a("async S flood C 4000000");
+        duo.b("soak C 2000000");
+        duo.b("hear P");
+        duo.a("join S");
+        duo.b("recv C 10 dontwait");
+        duo.a("recv C 10 dontwait");
+        duo.b("in P close C");
+        duo.b("close C");
+        duo.a("recv C 10");
+    });
+}
+
+/// Processes that were forked before accept from one listener, and each serves what it got.
+#[test]
+fn a_server_that_forks_beforehand() {
+    check(|duo| {
+        let (ip, port) = (duo.lab.a.v4(), duo.port().to_owned());
+        duo.a("fork P0");
+        duo.a("fork P1");
+        duo.a("close L");
+        for nth in 0..4 {
+            let (child, name) = (nth % 2, format!("C{nth}"));
+            // Both at once: the call that offers may wait until the other side offers too.
+            duo.b.say(&format!("connect {name} {ip} {port}"));
+            duo.a(&format!("in P{child} accept L {name}"));
+            assert_eq!(duo.b.next_line().as_deref(), Some("ok"));
+            for _ in 0..20 {
+                duo.b(&format!("send {name} 1000"));
+                duo.a(&format!("in P{child} recvall {name} 1000"));
+                duo.a(&format!("in P{child} send {name} 1000"));
+                duo.b(&format!("recvall {name} 1000"));
+            }
+        }
+        duo.a("in P0 exit 0");
+        duo.a("reap P0");
+        duo.b("recv C0 10");
+        duo.b("recv C2 10");
+        duo.b("recv C1 10 dontwait");
+        duo.a("kill P1");
+        duo.a("reap P1");
+        duo.b("recv C1 10");
+        if duo.lab.is_calm() {
+            duo.lab.assert_some_by_ring(duo.lab.bytes_in_all().ring);
+        }
+    });
+}

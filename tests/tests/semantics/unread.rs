@@ -258,3 +258,53 @@ fn unread_bytes_that_are_passed_on() {
     duo.b("close C");
     assert_eq!(duo.b("in P recv C 10"), "ECONNRESET");
 }
+
+/// stdio cannot read from a ring either.
+#[test]
+fn unread_bytes_before_stdio() {
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    if lab.mode != Mode::Ring {
+        return;
+    }
+    let mut duo = Duo::new(lab, peer!("script"));
+    duo.warm("C");
+    duo.a("send C 5000");
+    assert_eq!(duo.b("recv C 10 - fread"), "ECONNRESET");
+}
+
+/// A static program, which no environment gives the library: drained it has all, else a reset.
+#[test]
+fn a_static_program() {
+    const PROGRAM: &str = r#"
+        #include <errno.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/socket.h>
+        int main(int count, char **arguments) {
+            char bytes[8192];
+            ssize_t got = recv(atoi(arguments[1]), bytes, sizeof bytes, MSG_WAITALL);
+            return count == 2 && printf("%zd %d\n", got, got < 0 ? errno : 0) < 0;
+        }
+    "#;
+    for unread in [false, true] {
+        let lab = Lab::new(Net::Loopback, Knobs::at_once());
+        let (source, program) = (lab.folder.path().join("s.c"), lab.folder.path().join("s"));
+        std::fs::write(&source, PROGRAM).unwrap();
+        let mut compiler = std::process::Command::new("cc");
+        let compiled = compiler.args(["-static", "-O1", "-o"]).arg(&program).arg(&source).status();
+        assert!(compiled.is_ok_and(|status| status.success()), "cc -static");
+        let (mode, program) = (lab.mode, program.display().to_string());
+        let mut duo = Duo::new(lab, peer!("script"));
+        duo.warm("C");
+        duo.b("cloexec C 0");
+        if unread {
+            duo.a("send C 5000");
+        }
+        duo.b.say(&format!("become {program} C"));
+        if !unread || mode != Mode::Ring {
+            duo.a(&format!("send C {}", if unread { 3192 } else { 8192 }));
+        }
+        let expected = if unread && mode == Mode::Ring { "-1 104" } else { "8192 0" };
+        assert_eq!(duo.b.next_line().as_deref(), Some(expected), "unread: {unread}");
+    }
+}

@@ -144,6 +144,24 @@ unsafe extern "C" fn writev(fd: c_int, pieces: *const IoVec, count: c_int) -> is
     transmit(fd, from, 0, || unsafe { real::writev(fd, pieces, count) })
 }
 
+/// On a stream preadv2 and pwritev2 are readv and writev, at no other place than its own and
+/// with one flag that says something: not to wait. `None`: the kernel refuses it, or knows a
+/// flag that this library does not.
+fn stream_flags(fd: c_int, offset: i64, flags: c_int) -> Option<c_int> {
+    const RWF_NOWAIT: c_int = 8;
+    if offset != -1 {
+        return None;
+    }
+    match flags {
+        0 => Some(0),
+        RWF_NOWAIT => Some(MSG_DONTWAIT),
+        _ => {
+            options::leave_to_others(fd);
+            None
+        }
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn preadv2(
     fd: c_int,
@@ -152,9 +170,15 @@ unsafe extern "C" fn preadv2(
     offset: i64,
     flags: c_int,
 ) -> isize {
-    options::leave_to_others(fd);
     // SAFETY: the program's own arguments.
-    unsafe { real::preadv2(fd, pieces, count, offset, flags) }
+    let kernel = || unsafe { real::preadv2(fd, pieces, count, offset, flags) };
+    if table::raw(fd) == 0 {
+        return kernel();
+    }
+    let Some(own) = stream_flags(fd, offset, flags) else { return kernel() };
+    // SAFETY: the program's own arguments.
+    let to = unsafe { iov::count(count).and_then(|count| Buffers::many(pieces, count)) };
+    receive(fd, to.and_then(some_bytes), own, kernel)
 }
 
 #[unsafe(no_mangle)]
@@ -165,9 +189,15 @@ unsafe extern "C" fn pwritev2(
     offset: i64,
     flags: c_int,
 ) -> isize {
-    options::leave_to_others(fd);
     // SAFETY: the program's own arguments.
-    unsafe { real::pwritev2(fd, pieces, count, offset, flags) }
+    let kernel = || unsafe { real::pwritev2(fd, pieces, count, offset, flags) };
+    if table::raw(fd) == 0 {
+        return kernel();
+    }
+    let Some(own) = stream_flags(fd, offset, flags) else { return kernel() };
+    // SAFETY: the program's own arguments.
+    let from = unsafe { iov::count(count).and_then(|count| Buffers::many(pieces, count)) };
+    transmit(fd, from, own, kernel)
 }
 
 #[unsafe(no_mangle)]

@@ -53,6 +53,14 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             writeln!(child.commands, "{}", command.join(" "))?;
             child.commands.flush().map(ok)
         }
+        // The result of what it was told.
+        ["hear", name] => {
+            let mut children = lock(&script.children);
+            let child = children.get_mut(name).ok_or_else(|| wrong(name))?;
+            let mut line = String::new();
+            child.results.read_line(&mut line)?;
+            Ok(line.trim_end().to_owned())
+        }
         // It stays a zombie until it is reaped.
         ["kill", name] => {
             let pid = lock(&script.children).get(name).ok_or_else(|| wrong(name))?.pid;

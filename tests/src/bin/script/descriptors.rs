@@ -55,6 +55,10 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
             script.add(name, Object { fd, ..object });
             Ok("ok".to_owned())
         }
+        ["select", name, timeout_ms] => {
+            let fd = script.object(name)?.fd;
+            sys::select_wide(fd, number(timeout_ms)?).map(|[read, write]| format!("{read} {write}"))
+        }
         ["lowest"] => sys::lowest_free().map(|fd| fd.to_string()),
         ["limit", most] => sys::limit_descriptors(number(most)?).map(ok),
         // Everything from the object's number on but what commands and results need.

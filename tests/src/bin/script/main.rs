@@ -13,7 +13,7 @@
 //! vec C FORM 10,null20,none30 [flags] | badheader C FORM KIND       see sys::memory
 //! async T COMMAND | asleep T | waiting T | kick T | join T        threads
 //! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
-//! fork P | in P COMMAND | tell P COMMAND | kill P | reap P      children
+//! fork P | in P COMMAND | tell P COMMAND | hear P | kill P | reap P      children
 //! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
 //! dup C D | dup2 C D | dup3 C D | dupfd C D 100 | cloexec C 1 | pair U V | give U C | take V C
 //! ```
@@ -227,7 +227,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         // Leaves the name, to be used after.
         ["closefd", name] => sys::close(script.object(name)?.fd).map(ok),
         ["dup" | "dup2" | "dup3" | "dupfd" | "cloexec" | "closesonexec" | "blocks", ..]
-        | ["pair" | "give" | "take" | "lowest" | "limit" | "number", ..]
+        | ["pair" | "give" | "take" | "lowest" | "limit" | "number" | "select", ..]
         | ["closerange" | "closefrom" | "closeall", ..] => descriptors::run(script, words),
         ["nonblock", name, on] => sys::set_nonblocking(script.object(name)?.fd, on == "1").map(ok),
         ["set", name, option, value] => {
@@ -253,8 +253,9 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] => {
             threads::run(script, words)
         }
-        ["fork" | "in" | "tell" | "kill" | "reap" | "leave", ..] => children::run(script, words),
-        ["exec" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
+        ["fork" | "in" | "tell" | "hear" | "kill" | "reap" | "leave", ..] => {
+            children::run(script, words)
+        }
         _ => calls::run(script, words),
     }
 }

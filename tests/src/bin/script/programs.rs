@@ -18,6 +18,13 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
             sys::set_close_on_exec(wires.1, false)?;
             Err(sys::exec(&image(script, wires, how)?))
         }
+        // Another program altogether, which prints a line.
+        ["become", path, name] => {
+            let fd = script.object(name)?.fd.to_string();
+            let environment: Vec<String> =
+                std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+            Err(sys::exec(&Image::new(&[path.to_owned(), fd], &environment)?))
+        }
         [start @ ("spawn" | "vspawn"), name, ref how @ ..] => {
             let (commands_in, commands_out) = sys::pipe()?;
             let (results_in, results_out) = sys::pipe()?;
