@@ -87,7 +87,8 @@ struct Script {
     children: Mutex<HashMap<String, Child>>,
     words: &'static [AtomicU64],
     words_fd: Fd,
-    words_used: AtomicU64,
+    /// One of them, so that processes that were forked do not take the same ones.
+    words_used: &'static AtomicU64,
     /// Where commands come from and results go.
     wires: Mutex<(Fd, Fd)>,
 }
@@ -163,7 +164,7 @@ impl Script {
             children: Mutex::default(),
             words,
             words_fd,
-            words_used: AtomicU64::new(0),
+            words_used: &words[WORDS - 2],
             wires: Mutex::new(wires),
         }
     }
@@ -256,6 +257,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["fork" | "in" | "tell" | "hear" | "kill" | "reap" | "leave", ..] => {
             children::run(script, words)
         }
+        ["exec" | "become" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
         _ => calls::run(script, words),
     }
 }

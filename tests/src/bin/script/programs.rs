@@ -4,7 +4,7 @@
 //! commands come from, and the objects whose descriptors it inherits.
 
 use std::io::{BufReader, Result};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use yasmin_tests::sys::{self, Fd, Image};
 
@@ -79,8 +79,7 @@ fn image(script: &Script, (commands, results): (Fd, Fd), how: &[&str]) -> Result
     if how.contains(&"missing") {
         arguments[0].push_str(".missing");
     }
-    let used = script.words_used.load(Ordering::Relaxed);
-    for number in [script.words_fd as u64, used, commands as u64, results as u64] {
+    for number in [script.words_fd, commands, results] {
         arguments.push(number.to_string());
     }
     if !how.contains(&"closing") {
@@ -123,14 +122,13 @@ pub fn object(text: &str, words: &'static [AtomicU64]) -> Result<(String, Object
 
 /// The other side of `image`; says that it is there.
 pub fn resume(arguments: &[String]) -> Result<Script> {
-    let [words_fd, used, commands, results, objects @ ..] = arguments else {
+    let [words_fd, commands, results, objects @ ..] = arguments else {
         return Err(wrong(&arguments.join(" ")));
     };
     let words_fd = number(words_fd)?;
     let words = sys::inherited_words(words_fd, WORDS)?;
     let wires = (number(commands)?, number(results)?);
     let script = Script::with(words_fd, words, wires);
-    script.words_used.store(number(used)?, Ordering::Relaxed);
     for text in objects {
         let (name, object) = object(text, words)?;
         script.add(&name, object);
