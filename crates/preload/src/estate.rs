@@ -218,12 +218,9 @@ pub fn abandon(number: c_int) {
 /// When the library is loaded: takes over what the program before handed on.
 pub fn adopt() {
     const POLLNVAL: i16 = 0x20;
-    let first = first_number();
-    let mut at = first;
     let mut numbers = [PollFd { fd: 0, events: 0, revents: 0 }; NUMBERS];
-    for one in &mut numbers {
-        one.fd = at;
-        at += 1;
+    for (number, one) in (first_number()..).zip(&mut numbers) {
+        one.fd = number;
     }
     // SAFETY: an array of ours; a timeout of 0.
     let ret = unsafe { call!(poll, numbers.as_mut_ptr(), NUMBERS, 0) };
