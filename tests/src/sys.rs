@@ -584,6 +584,17 @@ pub fn epoll_wait(epoll: Fd, max: usize, timeout_ms: i32) -> Result<Vec<(u32, u6
     Ok(events.iter().map(|event| (event.events, event.u64)).collect())
 }
 
+/// The same into `events`; says how many there are.
+pub fn epoll_wait_into(
+    epoll: Fd,
+    events: &mut [libc::epoll_event],
+    timeout_ms: i32,
+) -> Result<usize> {
+    let (at, max) = (events.as_mut_ptr(), events.len() as c_int);
+    // SAFETY: room for `max` events.
+    check(unsafe { libc::epoll_wait(epoll, at, max, timeout_ms) } as isize)
+}
+
 /// epoll_pwait with an empty mask; otherwise as `epoll_wait`.
 pub fn epoll_pwait(epoll: Fd, max: usize, timeout_ms: i32) -> Result<Vec<(u32, u64)>> {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; max];

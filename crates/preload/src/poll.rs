@@ -20,6 +20,9 @@ use crate::{clock, process, real, spin, tcp};
 /// How often a poll that is served by rings asks the kernel all the same, in microseconds.
 const LOOK_US: u64 = 20;
 
+/// Of longer lists the rest is taken to be what it was.
+const REMEMBERED: usize = 64;
+
 static TIGHT: Tight = Tight::new();
 /// Ticks at which the kernel was last asked.
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
@@ -83,13 +86,21 @@ impl Poll<'_> {
     pub fn wait(mut self) -> c_int {
         let mut has_conn = false;
         let mut has_candidate = false;
+        let mut has_left = false;
         for one in self.fds.iter() {
             match table::get(one.fd) {
                 Entry::Conn(_) => has_conn = true,
                 Entry::Candidate(_) => has_candidate = true,
-                Entry::Set(_) => set::watched_from_outside(one.fd),
+                Entry::Set(_) => {
+                    set::watched_from_outside(one.fd);
+                    has_left |= set::has_left(one.fd);
+                }
                 _ => {}
             }
+        }
+        if has_left {
+            let _ = self.look();
+            return self.add_rings();
         }
         if !has_conn {
             if !has_candidate || self.timeout.is_now() {
@@ -226,6 +237,8 @@ impl Poll<'_> {
                 {
                     one.revents |= asks_out;
                 }
+            } else if set::has_left(one.fd) {
+                one.revents |= one.events & (POLLIN | POLLRDNORM);
             }
             found += c_int::from(one.revents != 0);
         }
@@ -281,13 +294,15 @@ impl Poll<'_> {
     fn sleep(&mut self, start_ns: u64, handled: Handled) -> Option<c_int> {
         let mut counted = 0;
         let mut is_parked = true;
-        for one in self.fds.iter() {
-            let Some(conn) = table::conn_of(one.fd) else {
-                counted += 1;
-                continue;
-            };
-            is_parked = fall_asleep(conn, one);
+        // Whom this thread is counted at: numbers may get another meaning while it sleeps.
+        let mut slept = [None; REMEMBERED];
+        for (at, one) in self.fds.iter().enumerate() {
             counted += 1;
+            let Some(conn) = table::conn_of(one.fd) else { continue };
+            if let Some(place) = slept.get_mut(at) {
+                *place = Some(conn.id.load(Ordering::Relaxed));
+            }
+            is_parked = fall_asleep(conn, one);
             if !is_parked {
                 break;
             }
@@ -300,8 +315,10 @@ impl Poll<'_> {
             self.sleep_on_candidates(timeout)
         });
         let saved = sys::errno();
-        for one in &self.fds[..counted] {
-            if let Some(conn) = table::conn_of(one.fd) {
+        for (at, one) in self.fds[..counted].iter().enumerate() {
+            let Some(conn) = table::conn_of(one.fd) else { continue };
+            let id = Some(conn.id.load(Ordering::Relaxed));
+            if slept.get(at).is_none_or(|slept| *slept == id) {
                 wake_up(conn, one.fd);
             }
         }

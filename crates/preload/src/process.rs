@@ -23,6 +23,8 @@ static FORKING: AtomicBool = AtomicBool::new(false);
 /// read and write past the ring.
 static SLOTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 const SLOT_COUNT: usize = 1 << 16;
+/// In the slot of a set, which is never given back.
+const RAISED: u32 = u32::MAX;
 
 const MADV_WIPEONFORK: usize = 18;
 
@@ -134,6 +136,7 @@ extern "C" fn before_fork() {
                     conn.one_more_holds();
                 }
             }
+            Entry::Set(set) => set.before_fork(),
             _ => {}
         }
     }
@@ -204,7 +207,7 @@ fn slot_refs(slot: usize) -> &'static AtomicU32 {
 }
 
 /// A slot for a candidate that two processes are about to hold.
-fn take_slot() -> Option<usize> {
+pub fn take_slot() -> Option<usize> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     if SLOTS.load(Ordering::Relaxed).is_null() {
         return None;
@@ -218,6 +221,15 @@ fn take_slot() -> Option<usize> {
         }
     }
     None
+}
+
+/// Says to all who share the set of `slot` that another process than its maker uses it.
+pub fn raise_slot(slot: usize) {
+    slot_refs(slot).store(RAISED, Ordering::SeqCst);
+}
+
+pub fn is_raised(slot: usize) -> bool {
+    slot != 0 && slot_refs(slot).load(Ordering::SeqCst) == RAISED
 }
 
 /// Whether this process alone holds the candidate.

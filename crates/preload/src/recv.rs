@@ -8,6 +8,7 @@ use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
+use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::sys::{
     self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
@@ -47,7 +48,8 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
         return nothing(conn, fd, flags);
     }
     let handled = Handled::now();
-    let mut call = Call { conn, fd, to, flags, done: 0, watched: false, handled };
+    let id = conn.id.load(Ordering::Relaxed);
+    let mut call = Call { conn, fd, to, flags, done: 0, watched: false, handled, id };
     loop {
         match call.step() {
             Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
@@ -92,9 +94,18 @@ struct Call<'a> {
     watched: bool,
     /// Signals that this thread had handled when the call began.
     handled: Handled,
+    /// The connection that the call began on: another thread may close it, and memory and
+    /// number may serve another one by the time this call looks again.
+    id: u64,
 }
 
 impl Call<'_> {
+    fn lock(&self) -> Result<Guard<'static>, Unlocked> {
+        let guard = self.conn.lock_rx(self.fd)?;
+        let is_same = self.conn.id.load(Ordering::Relaxed) == self.id;
+        if is_same { Ok(guard) } else { Err(Unlocked::Gone) }
+    }
+
     fn blocks(&self) -> bool {
         self.flags & MSG_DONTWAIT == 0 && !self.conn.is_nonblocking()
     }
@@ -106,7 +117,7 @@ impl Call<'_> {
     /// Everything that can be had without waiting, then what comes next. One hold of the lock.
     fn step(&mut self) -> Result<Next, Unlocked> {
         let conn = self.conn;
-        let guard = conn.lock_rx(self.fd)?;
+        let guard = self.lock()?;
         let receiver = conn.receiver();
         let blocks = self.blocks();
         let all = self.flags & MSG_WAITALL != 0 && !self.peeks();
@@ -369,7 +380,7 @@ impl Call<'_> {
         } else {
             libc_recv(self.fd, pieces, self.flags)
         };
-        let Ok(_rx) = self.conn.lock_rx(self.fd) else {
+        let Ok(_rx) = self.lock() else {
             // Closed by another thread meanwhile; its memory is gone.
             return Some(self.result(ret));
         };

@@ -7,6 +7,7 @@ use yasmin_ring::{Pages, Publish, Room, Sender};
 
 use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
+use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, IoVec, MSG_DONTWAIT, MSG_MORE, Ret, call};
 use crate::{config, memory, options, real, recv, set, spin, tcp};
@@ -66,7 +67,8 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
         return None;
     }
     let handled = Handled::now();
-    let mut call = Call { conn, fd, from, flags, done: 0, watched: false, handled };
+    let id = conn.id.load(Ordering::Relaxed);
+    let mut call = Call { conn, fd, from, flags, done: 0, watched: false, handled, id };
     loop {
         match call.step() {
             Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
@@ -109,12 +111,21 @@ struct Call<'a> {
     watched: bool,
     /// Signals that this thread had handled when the call began.
     handled: Handled,
+    /// The connection that the call began on: another thread may close it, and memory and
+    /// number may serve another one by the time this call looks again.
+    id: u64,
 }
 
 impl Call<'_> {
+    fn lock(&self) -> Result<Guard<'static>, Unlocked> {
+        let guard = self.conn.lock_tx(self.fd)?;
+        let is_same = self.conn.id.load(Ordering::Relaxed) == self.id;
+        if is_same { Ok(guard) } else { Err(Unlocked::Gone) }
+    }
+
     fn step(&mut self) -> Result<Next, Unlocked> {
         let conn = self.conn;
-        let _guard = conn.lock_tx(self.fd)?;
+        let _guard = self.lock()?;
         let sender = conn.sender();
         if config::chaos() {
             let _ = sender.park();
@@ -330,7 +341,7 @@ impl Call<'_> {
             }
             Source::File { .. } => self.kernel(self.flags),
         };
-        let Ok(_guard) = self.conn.lock_tx(self.fd) else {
+        let Ok(_guard) = self.lock() else {
             return Some(self.result(ret));
         };
         self.conn.side().tx.kernel_senders.fetch_sub(1, Ordering::SeqCst);

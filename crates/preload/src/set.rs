@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::conn::Conn;
 use crate::lock::Lock;
+use crate::process;
 use crate::slab::{Pooled, Slab};
 use crate::spin::{Backoff, Tight};
 use crate::sys::{self};
@@ -52,6 +53,12 @@ const IDLE_LOOKS: u32 = 4096;
 const FOR_GOOD: u32 = 1;
 /// Another set watches it, as long as that asks for any events.
 const NESTED: u32 = 2;
+/// It came over a fork. The parent goes on as before until this process uses it.
+const INHERITED: u32 = 4;
+const UNUSED: u32 = 8;
+
+/// Not 0: a set that others look at may have connections with bytes unread in their rings.
+static LEFT: AtomicU32 = AtomicU32::new(0);
 
 #[repr(C, align(64))]
 pub struct Set {
@@ -61,6 +68,12 @@ pub struct Set {
     sleepers: AtomicU32,
     /// Bits of why other eyes are on it, 0 if none: then all is parked.
     foreign: AtomicU32,
+    /// Where the processes that share it over a fork say that they use it; 0: never forked.
+    slot: AtomicU32,
+    /// Not 0: it watched another set at some time.
+    outer: AtomicU32,
+    /// Not 0: its sleepers were woken by `wake_sleepers` at some time.
+    woken: AtomicU32,
     hot: AtomicPtr<AtomicPtr<Conn>>,
     hot_len: AtomicU32,
     cursor: AtomicU32,
@@ -98,6 +111,8 @@ pub fn created(fd: c_int) {
     set.fd.store(fd, Ordering::Relaxed);
     for field in
         [&set.sleepers, &set.foreign, &set.hot_len, &set.cursor, &set.dirty_len, &set.kernel_due]
+            .into_iter()
+            .chain([&set.slot, &set.outer, &set.woken])
     {
         field.store(0, Ordering::Relaxed);
     }
@@ -138,7 +153,8 @@ pub fn descriptor_closed(fd: c_int) {
     }
     // SAFETY: a set's memory stays a set's.
     let set = unsafe { &*set };
-    if watch.has(Watch::DIRTY) && !watch.has(Watch::PRESENT) {
+    let is_own = set.foreign.load(Ordering::Relaxed) & INHERITED == 0;
+    if is_own && watch.has(Watch::DIRTY) && !watch.has(Watch::PRESENT) {
         // A duplicate would keep the registration alive that the program took back.
         set.kernel_ctl(DEL, fd, watch);
     }
@@ -223,8 +239,15 @@ pub fn write_cut_short(conn: &Conn) {
 /// Another program's eyes are on descriptor `fd`, should it be a set.
 pub fn watched_from_outside(fd: c_int) {
     if let Entry::Set(set) = table::get(fd) {
+        set.touch();
         set.make_foreign(FOR_GOOD);
     }
+}
+
+/// Whether descriptor `fd` is a set with something that the kernel does not know of.
+pub fn has_left(fd: c_int) -> bool {
+    LEFT.load(Ordering::Relaxed) != 0
+        && matches!(table::get(fd), Entry::Set(set) if set.is_foreign() && set.has_unread())
 }
 
 /// Counts the kernel's answers to waits that were not empty.
@@ -243,13 +266,81 @@ pub fn note_kernel_told(count: c_int) {
 
 impl Set {
     fn is_foreign(&self) -> bool {
-        self.foreign.load(Ordering::Relaxed) != 0
+        self.foreign.load(Ordering::Relaxed) != 0 || self.is_used_elsewhere()
+    }
+
+    fn is_used_elsewhere(&self) -> bool {
+        process::is_raised(self.slot.load(Ordering::Relaxed) as usize)
+    }
+
+    /// Before a fork: what the kernel was not told yet, the child would not know either.
+    pub fn before_fork(&self) {
+        if let Some(_guard) = self.lock.acquire() {
+            self.flush();
+        }
+        if self.slot.load(Ordering::Relaxed) == 0 {
+            match process::take_slot() {
+                Some(slot) => self.slot.store(slot as u32, Ordering::Relaxed),
+                None => self.make_foreign(FOR_GOOD),
+            }
+        }
+    }
+
+    /// Before this process uses it: should it come over a fork, its connections stay parked
+    /// from now on, in every process.
+    #[inline]
+    pub fn touch(&self) {
+        if self.foreign.load(Ordering::Relaxed) & UNUSED != 0 {
+            self.first_use();
+        } else if self.foreign.load(Ordering::Relaxed) == 0 && self.is_used_elsewhere() {
+            self.make_foreign(FOR_GOOD);
+        }
+    }
+
+    #[cold]
+    fn first_use(&self) {
+        let slot = self.slot.load(Ordering::Relaxed) as usize;
+        if slot != 0 {
+            process::raise_slot(slot);
+        }
+        // Raised, /then/ parked: who offers has the receive lock, and looks.
+        let Some(_guard) = self.lock.acquire() else { return };
+        self.foreign.fetch_and(!UNUSED, Ordering::SeqCst);
+        for fd in 0..table::end() {
+            let Some(watch) = table::watch(fd) else { continue };
+            if core::ptr::eq(watch.set.load(Ordering::Relaxed), self)
+                && let Some(conn) = table::conn_of(fd)
+                && let Ok(_rx) = conn.lock_rx(fd)
+            {
+                let receiver = conn.receiver();
+                conn.park_rx(&receiver);
+                if receiver.unread_bytes() > 0 && conn.hot.load(Ordering::Relaxed) == 0 {
+                    self.push_hot(conn);
+                    LEFT.store(1, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+
+    /// Whether a connection has bytes in its ring that a wait would tell of.
+    fn has_unread(&self) -> bool {
+        let Some(_guard) = self.lock.acquire() else { return false };
+        (0..self.hot_len.load(Ordering::Relaxed)).filter_map(|i| self.hot_at(i)).any(|conn| {
+            let Some(watch) = table::watch(conn.fd()) else { return false };
+            let Ok(_rx) = conn.lock_rx(conn.fd()) else { return false };
+            let receiver = conn.receiver();
+            let is_wanted = watch.events.load(Ordering::Relaxed) & (IN | RDNORM) != 0;
+            let is_told = watch.events.load(Ordering::Relaxed) & EDGE != 0
+                && conn.edge_told.load(Ordering::Relaxed) == receiver.tail_seen();
+            let is_armed = watch.has(Watch::PRESENT) && !watch.has(Watch::SPENT);
+            is_armed && is_wanted && !is_told && receiver.unread_bytes() > 0
+        })
     }
 
     /// In a forked child: its parent goes on using it.
     pub fn inherited(&self) {
         self.lock.reset();
-        self.foreign.store(FOR_GOOD, Ordering::Relaxed);
+        self.foreign.store(INHERITED | UNUSED, Ordering::Relaxed);
         self.hot_len.store(0, Ordering::Relaxed);
         self.sleepers.store(0, Ordering::Relaxed);
     }
@@ -261,11 +352,21 @@ impl Set {
         }
         if let Some(_guard) = self.lock.acquire() {
             self.flush();
-            while let Some(conn) = self.hot_at(0) {
-                if let Ok(_rx) = conn.lock_rx(conn.fd()) {
-                    conn.park_rx(&conn.receiver());
+            let mut index = 0;
+            while let Some(conn) = self.hot_at(index) {
+                let Ok(_rx) = conn.lock_rx(conn.fd()) else {
+                    self.drop_hot(conn);
+                    continue;
+                };
+                let receiver = conn.receiver();
+                conn.park_rx(&receiver);
+                if receiver.unread_bytes() > 0 {
+                    // The kernel will not tell of these: a wait here does.
+                    LEFT.store(1, Ordering::SeqCst);
+                    index += 1;
+                } else {
+                    self.drop_hot(conn);
                 }
-                self.drop_hot(conn);
             }
         }
     }

@@ -64,6 +64,8 @@ impl Watch {
     pub const DIRTY: u32 = 4;
     /// It was put into more than one set.
     pub const MANY_SETS: u32 = 8;
+    /// One-shot, and told of by its ring: out of the kernel's set until it is armed again.
+    pub const SPENT: u32 = 16;
 
     pub fn has(&self, flag: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flag != 0
@@ -182,6 +184,15 @@ pub fn watch(fd: c_int) -> Option<&'static Watch> {
     }
     // SAFETY: as for `cell`.
     Some(unsafe { &*base.add(fd as usize) })
+}
+
+/// The descriptor of a watch whose address is `at`; `None` for any other number.
+pub fn watched_by(at: u64) -> Option<c_int> {
+    let base = WATCHES.load(Ordering::Relaxed) as u64;
+    let distance = at.checked_sub(base).filter(|_| base != 0)?;
+    let size = size_of::<Watch>() as u64;
+    let is_one = distance % size == 0 && distance / size < CAPACITY as u64;
+    is_one.then_some((distance / size) as c_int)
 }
 
 #[inline]

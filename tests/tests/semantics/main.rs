@@ -12,6 +12,7 @@ mod memory;
 mod options;
 mod passing;
 mod programs;
+mod sets;
 mod setup;
 mod sharing;
 mod signals;

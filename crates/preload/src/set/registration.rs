@@ -5,10 +5,12 @@ use core::sync::atomic::Ordering;
 
 use yasmin_ring::Phase;
 
-use super::{ADD, DEL, EXCLUSIVE, LIST_MAX, MOD, NESTED, ONESHOT, Set, forget, leave};
+use super::{
+    ADD, DEL, EXCLUSIVE, IN, LIST_MAX, MOD, NESTED, ONESHOT, OUT, RDNORM, Set, forget, leave,
+};
 use crate::conn::Conn;
 use crate::real;
-use crate::sys::{EpollEvent, call};
+use crate::sys::{self, EEXIST, EpollEvent, call};
 use crate::table::{self, Entry, Watch};
 
 impl Set {
@@ -97,14 +99,21 @@ impl Set {
         if op == ADD {
             self.settle_elsewhere(watch);
         }
+        self.touch();
         let ret = {
             let Some(_guard) = self.lock.acquire() else { return kernel() };
-            self.ctl_locked(op, fd, watch, asked, conn, kernel)
+            let ret = self.ctl_locked(op, fd, watch, asked, conn, kernel);
+            // Who goes to sleep counts itself, /then/ tells the kernel, under this lock.
+            if self.sleepers.load(Ordering::SeqCst) != 0 {
+                self.flush();
+            }
+            ret
         };
         if let (Entry::Set(inner), 0) = (table::get(fd), ret) {
             if op == DEL || asked.events == 0 {
                 inner.foreign.fetch_and(!NESTED, Ordering::SeqCst);
             } else {
+                self.outer.store(1, Ordering::Relaxed);
                 inner.make_foreign(NESTED);
             }
         }
@@ -140,8 +149,12 @@ impl Set {
         let owner = watch.set.load(Ordering::Relaxed);
         let is_ours = core::ptr::eq(owner, self);
         let is_present = is_ours && watch.has(Watch::PRESENT);
-        let is_special = asked.events & (ONESHOT | EXCLUSIVE) != 0;
+        let was_exclusive = watch.events.load(Ordering::Relaxed) & EXCLUSIVE != 0;
+        let is_special = asked.events & (ONESHOT | EXCLUSIVE) != 0 || was_exclusive;
         let stays_here = conn.is_some() && is_ours && !is_special && !self.is_foreign();
+        if is_ours && watch.has(Watch::SPENT) {
+            return self.ctl_spent(op, fd, watch, asked, kernel);
+        }
         match op {
             ADD if stays_here && watch.has(Watch::IN_KERNEL) && !is_present => {
                 watch.add(Watch::PRESENT);
@@ -196,6 +209,77 @@ impl Set {
         }
     }
 
+    /// Others sleep on the set, and `fd` has bytes in its ring, which the kernel would tell
+    /// them of. It tells that the socket can be written instead, in a registration that only
+    /// `told` sees: who wakes looks at the rings.
+    fn wake_sleepers(&self, fd: c_int, watch: &Watch) {
+        self.woken.store(1, Ordering::SeqCst);
+        let mut event = EpollEvent { events: OUT, data: core::ptr::from_ref(watch) as u64 };
+        let set = self.fd.load(Ordering::Relaxed);
+        // SAFETY: event is ours.
+        unsafe { call!(epoll_ctl, set, MOD, fd, &raw mut event) };
+    }
+
+    /// Takes the events of `wake_sleepers` out of the `count` behind `skip` that the kernel
+    /// gave, and gives those registrations back what the program asked for.
+    pub(super) fn told(&self, events: *mut EpollEvent, skip: usize, count: c_int) -> c_int {
+        if count <= 0 || self.woken.load(Ordering::Relaxed) == 0 {
+            return count;
+        }
+        let mut kept = skip;
+        for at in skip..skip + count as usize {
+            // SAFETY: the kernel filled these in.
+            let event = unsafe { events.add(at).read_unaligned() };
+            let Some(fd) = table::watched_by(event.data) else {
+                // SAFETY: as above.
+                unsafe { events.add(kept).write_unaligned(event) };
+                kept += 1;
+                continue;
+            };
+            let Some(watch) = table::watch(fd) else { continue };
+            if core::ptr::eq(watch.set.load(Ordering::Relaxed), self) && !watch.has(Watch::SPENT) {
+                self.kernel_ctl(MOD, fd, watch);
+            }
+        }
+        (kept - skip) as c_int
+    }
+
+    /// The kernel does not have it, the program has.
+    fn ctl_spent(
+        &self,
+        op: c_int,
+        fd: c_int,
+        watch: &Watch,
+        asked: EpollEvent,
+        kernel: impl Fn() -> c_int,
+    ) -> c_int {
+        match op {
+            MOD if asked.events & EXCLUSIVE == 0 => {
+                self.note(watch, asked);
+                watch.remove(Watch::SPENT);
+                watch.add(Watch::IN_KERNEL);
+                self.kernel_ctl(ADD, fd, watch);
+                0
+            }
+            DEL => {
+                self.let_go(fd, watch);
+                0
+            }
+            ADD => {
+                sys::set_errno(EEXIST);
+                -1
+            }
+            _ => kernel(),
+        }
+    }
+
+    /// The ring told of a one-shot registration: nothing more is told until it is armed again.
+    pub(super) fn spend(&self, fd: c_int, watch: &Watch) {
+        self.kernel_ctl(DEL, fd, watch);
+        watch.remove(Watch::IN_KERNEL | Watch::DIRTY);
+        watch.add(Watch::SPENT);
+    }
+
     fn note(&self, watch: &Watch, asked: EpollEvent) {
         watch.events.store(asked.events, Ordering::Relaxed);
         watch.data.store(asked.data, Ordering::Relaxed);
@@ -203,10 +287,8 @@ impl Set {
 
     /// A connection was registered, or registered anew.
     fn registered(&self, conn: &'static Conn, fd: c_int, watch: &Watch, events: u32) {
-        if watch.has(Watch::MANY_SETS) || events & (ONESHOT | EXCLUSIVE) != 0 {
-            conn.park_rx_for_good(fd);
-        }
-        if !core::ptr::eq(conn.hot_set.load(Ordering::Acquire), self) {
+        let is_first = core::ptr::eq(watch.set.load(Ordering::Acquire), self);
+        if is_first && !core::ptr::eq(conn.hot_set.load(Ordering::Acquire), self) {
             leave(conn);
         }
         let Some(_guard) = self.lock.acquire() else { return };
@@ -214,12 +296,21 @@ impl Set {
         let receiver = conn.receiver();
         // Told again, as the kernel does after MOD.
         conn.edge_told.store(u64::MAX, Ordering::Relaxed);
-        if self.sleepers.load(Ordering::SeqCst) != 0 {
+        // Not for good: programs move a connection from such a set to another one.
+        let is_special = watch.has(Watch::MANY_SETS) || events & (ONESHOT | EXCLUSIVE) != 0;
+        if is_special || self.is_foreign() || self.sleepers.load(Ordering::SeqCst) != 0 {
             conn.park_rx(&receiver);
+        }
+        if !is_first {
+            return;
         }
         let is_hot = receiver.phase() != Phase::Parked || receiver.unread_bytes() > 0;
         if is_hot && conn.hot.load(Ordering::Relaxed) == 0 {
             self.push_hot(conn);
+        }
+        let is_asked = events & (IN | RDNORM) != 0;
+        if is_asked && receiver.unread_bytes() > 0 && self.sleepers.load(Ordering::SeqCst) != 0 {
+            self.wake_sleepers(fd, watch);
         }
     }
 }

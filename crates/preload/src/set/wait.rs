@@ -6,11 +6,13 @@ use core::sync::atomic::Ordering;
 use yasmin_ring::{Park, Phase, Room, View};
 use yasmin_wire::State;
 
-use super::{EDGE, IDLE_LOOKS, IN, LOOK_US, OUT, RDNORM, Set, WRNORM, note_kernel_told};
+use super::{
+    EDGE, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDNORM, Set, WRNORM, note_kernel_told,
+};
 use crate::conn::Conn;
 use crate::signals::{self, Handled};
 use crate::sys::{self, EpollEvent, call};
-use crate::table::{self, Watch};
+use crate::table::{self, Entry, Watch};
 use crate::timeout::Timeout;
 use crate::{clock, process, real, spin, tcp};
 
@@ -95,8 +97,14 @@ impl Set {
     /// epoll_wait in all its forms. Returns as libc does.
     pub fn wait(&self, wait: &Wait) -> c_int {
         process::cancellation_point();
-        let is_plain = self.is_foreign()
-            || wait.max <= 0
+        self.touch();
+        if self.outer.load(Ordering::Relaxed) != 0
+            && LEFT.load(Ordering::Relaxed) != 0
+            && let Some(found) = self.wait_for_inner(wait)
+        {
+            return found;
+        }
+        let is_plain = wait.max <= 0
             || self.hot_len.load(Ordering::Relaxed) == 0
                 && self.dirty_len.load(Ordering::Relaxed) == 0;
         if is_plain {
@@ -155,10 +163,40 @@ impl Set {
                     wait.kernel(0, wait.timeout.less(start_ns))
                 };
                 self.sleepers.fetch_sub(1, Ordering::SeqCst);
-                return ret;
+                let kept = self.told(wait.events, 0, ret);
+                if ret > 0 && kept == 0 {
+                    continue;
+                }
+                return kept;
             }
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// Sets in this one that have something the kernel does not know of, and what it knows.
+    fn wait_for_inner(&self, wait: &Wait) -> Option<c_int> {
+        let mut found = 0;
+        LEFT.store(0, Ordering::SeqCst);
+        for fd in 0..table::end() {
+            let Entry::Set(inner) = table::get(fd) else { continue };
+            if !inner.is_foreign() || inner.hot_len.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            LEFT.store(1, Ordering::SeqCst);
+            let Some(watch) = table::watch(fd) else { continue };
+            let is_here = core::ptr::eq(watch.set.load(Ordering::Relaxed), self);
+            let events = watch.events.load(Ordering::Relaxed) & (IN | RDNORM);
+            if is_here && events != 0 && (found as c_int) < wait.max && inner.has_unread() {
+                let event = EpollEvent { events, data: watch.data.load(Ordering::Relaxed) };
+                // SAFETY: the program's buffer of `max` events.
+                unsafe { wait.events.add(found).write_unaligned(event) };
+                found += 1;
+            }
+        }
+        let _guard = self.lock.acquire();
+        let has_room = found > 0 && (found as c_int) < wait.max;
+        let more = if has_room { self.look_at_kernel(wait, found).max(0) } else { 0 };
+        (found > 0).then_some(found as c_int + more)
     }
 
     /// Ticks to watch before sleeping, no longer than the program would wait.
@@ -178,7 +216,7 @@ impl Set {
         self.flush();
         self.looked_at.store(clock::ticks(), Ordering::Relaxed);
         self.kernel_due.store(0, Ordering::Relaxed);
-        let more = wait.look(found);
+        let more = self.told(wait.events, found, wait.look(found));
         if found == 0 || more <= 0 {
             return more;
         }
@@ -211,6 +249,9 @@ impl Set {
                 // SAFETY: the program's buffer of `max` events.
                 unsafe { wait.events.add(found).write_unaligned(event) };
                 found += 1;
+                if watch.events.load(Ordering::Relaxed) & ONESHOT != 0 {
+                    self.spend(conn.fd(), watch);
+                }
             }
             if conn.hot.load(Ordering::Relaxed) == index + 1 {
                 index += 1;
@@ -222,7 +263,7 @@ impl Set {
 
     /// What a hot connection has to tell, besides what the kernel knows.
     fn ready(&self, conn: &'static Conn, watch: &Watch) -> u32 {
-        if !watch.has(Watch::PRESENT) {
+        if !watch.has(Watch::PRESENT) || watch.has(Watch::SPENT) {
             return 0;
         }
         let asked = watch.events.load(Ordering::Relaxed);
@@ -337,7 +378,8 @@ impl Set {
                 self.drop_hot(conn);
                 continue;
             };
-            let is_wanted = watch.has(Watch::PRESENT) && asked & (IN | RDNORM) != 0;
+            let is_armed = watch.has(Watch::PRESENT) && !watch.has(Watch::SPENT);
+            let is_wanted = is_armed && asked & (IN | RDNORM) != 0;
             let is_told =
                 asked & EDGE != 0 && conn.edge_told.load(Ordering::Relaxed) == receiver.tail_seen();
             if matches!(view, View::Ring { .. }) && is_wanted && !is_told {
@@ -355,7 +397,7 @@ impl Set {
 
     fn sleep(&self, wait: &Wait, timeout: Timeout) -> c_int {
         if timeout.is_now() {
-            return wait.kernel(0, timeout);
+            return self.told(wait.events, 0, wait.kernel(0, timeout));
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         // Under the lock, also when nothing is hot: who is about to offer either put its
@@ -364,9 +406,10 @@ impl Set {
         let timeout = if ready_to_sleep { timeout } else { Timeout { ns: 0 } };
         let ret = wait.kernel(0, timeout);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        if ret == 0 && !ready_to_sleep && !self.is_foreign() && wait.max > 0 {
+        let kept = self.told(wait.events, 0, ret);
+        if kept == 0 && (ret > 0 || !ready_to_sleep) && wait.max > 0 {
             return self.wait(wait);
         }
-        ret
+        kept
     }
 }

@@ -225,6 +225,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             let object = lock(&script.objects).remove(name).ok_or_else(|| wrong(name))?;
             sys::close(object.fd).map(ok)
         }
+        ["forget", name] => Ok(format!("{}", lock(&script.objects).remove(name).is_some())),
         // Leaves the name, to be used after.
         ["closefd", name] => sys::close(script.object(name)?.fd).map(ok),
         ["dup" | "dup2" | "dup3" | "dupfd" | "cloexec" | "closesonexec" | "blocks", ..]

@@ -1,0 +1,323 @@
+//! epoll sets with what lies in a ring: one-shot, moved, shared over fork, watched by others,
+//! changed while somebody sleeps on them.
+
+use yasmin_tests::script::Duo;
+
+use crate::check;
+
+#[test]
+fn one_shot_of_what_lies_in_the_ring() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("epoll E");
+        duo.b("epadd E C in+oneshot");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 30");
+        duo.a("send C 100");
+        duo.b("epwait E 30");
+        duo.b("epadd E C in");
+        duo.b("epmod E C in+oneshot");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 30");
+        duo.b("epmod E C in");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 0");
+        duo.b("epmod E C in+oneshot");
+        duo.b("epwait E 1000");
+        duo.b("epdel E C");
+        duo.b("epdel E C");
+        duo.b("epadd E C in+oneshot");
+        duo.b("epwait E 1000");
+        duo.b("recv C 1000");
+        duo.b("epmod E C in+oneshot");
+        duo.b("epwait E 30");
+        duo.a("close C");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 30");
+    });
+}
+
+/// Bytes by ring so far.
+fn by_ring(duo: &Duo) -> u64 {
+    duo.lab.bytes_in_all().ring
+}
+
+#[track_caller]
+fn assert_more_by_ring(duo: &Duo, before: u64) {
+    if duo.lab.proves() && duo.lab.is_calm() {
+        assert!(by_ring(duo) > before, "nothing by ring any more: {:#?}", duo.lab.status());
+    }
+}
+
+/// Programs move what proves busy from a one-shot set to one that they poll.
+#[test]
+fn moved_from_a_one_shot_set() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epoll F");
+        for _ in 0..3 {
+            duo.b("epadd E C in+oneshot");
+            duo.a("send C 100");
+            duo.b("epwait E 1000");
+            duo.b("recv C 100");
+            duo.b("epdel E C");
+            duo.b("epadd F C in");
+            duo.round_trips("C", 8);
+            let before = by_ring(duo);
+            duo.round_trips("C", 8);
+            assert_more_by_ring(duo, before);
+            duo.a("send C 100");
+            duo.b("poll C in 1000");
+            duo.b("epwait F 1000");
+            duo.b("epwait E 0");
+            duo.b("recv C 100");
+            duo.b("epwait F 0");
+            duo.b("epdel F C");
+        }
+    });
+}
+
+/// Parent and child wait on the same set.
+#[test]
+fn a_set_that_a_child_uses() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        // In the ring when the child comes.
+        duo.b("fork P");
+        duo.b("in P epwait E 1000");
+        duo.b("epwait E 1000");
+        duo.b("recv C 100");
+        duo.b("epwait E 0");
+        duo.b("in P epwait E 0");
+        for _ in 0..3 {
+            duo.round_trips("C", 4);
+            duo.b("in P async T epwait E -1");
+            duo.b("in P asleep T");
+            duo.a("send C 100");
+            duo.b("in P join T");
+            duo.b("epwait E 1000");
+            duo.b("recv C 100");
+            duo.b("epmod E C in");
+        }
+        duo.b("in P exit 0");
+        duo.b("reap P");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+    });
+}
+
+/// The child leaves the set alone, as a background save does: the parent keeps its rings.
+#[test]
+fn a_set_that_a_child_leaves_alone() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.b("fork P");
+        for _ in 0..8 {
+            duo.round_trips("C", 2);
+            duo.a("send C 100");
+            duo.b("poll C in 1000");
+            duo.b("epwait E 1000");
+            duo.b("recv C 100");
+        }
+        let before = by_ring(duo);
+        duo.round_trips("C", 8);
+        assert_more_by_ring(duo, before);
+        duo.b("in P exit 0");
+        duo.b("reap P");
+    });
+}
+
+/// A set is watched for the first time while bytes lie in a ring.
+#[test]
+fn watched_with_bytes_in_the_ring() {
+    check(|duo| {
+        for how in ["poll", "nest"] {
+            let (name, set) = (how, format!("E{how}"));
+            duo.warm(name);
+            duo.b(&format!("epoll {set}"));
+            duo.b(&format!("epadd {set} {name} in"));
+            duo.a(&format!("send {name} 100"));
+            duo.b(&format!("poll {name} in 1000"));
+            if how == "poll" {
+                duo.b(&format!("poll {set} in 1000"));
+            } else {
+                duo.b("epoll G");
+                duo.b(&format!("epadd G {set} in"));
+                duo.b("epwait G 1000");
+            }
+            duo.b(&format!("epwait {set} 1000"));
+            duo.b(&format!("recv {name} 100"));
+            duo.b(&format!("poll {set} in 0"));
+            duo.a(&format!("send {name} 100"));
+            duo.b(&format!("poll {set} in 1000"));
+            if how == "nest" {
+                duo.b("epwait G 1000");
+            }
+            duo.b(&format!("epwait {set} 1000"));
+            duo.b(&format!("recv {name} 100"));
+            duo.b(&format!("epwait {set} 0"));
+        }
+    });
+}
+
+/// Another thread sleeps on the set while it is changed; what is there already wakes it.
+#[test]
+fn changed_while_a_thread_sleeps_on_it() {
+    check(|duo| {
+        for how in ["in", "in+et", "in+oneshot"] {
+            let name = how;
+            duo.warm(name);
+            duo.b(&format!("epoll E{how}"));
+            // Added with bytes in the ring.
+            duo.a(&format!("send {name} 100"));
+            duo.b(&format!("poll {name} in 1000"));
+            duo.b(&format!("async T epwait E{how} -1"));
+            duo.b("asleep T");
+            duo.b(&format!("epadd E{how} {name} {how}"));
+            duo.b("join T");
+            // Armed again with bytes left.
+            duo.b(&format!("recv {name} 50"));
+            duo.b(&format!("epmod E{how} {name} rdhup"));
+            duo.b(&format!("async T epwait E{how} -1"));
+            duo.b("asleep T");
+            duo.b(&format!("epmod E{how} {name} {how}"));
+            duo.b("join T");
+            duo.b(&format!("recv {name} 50"));
+            // Taken out, and in again.
+            duo.b(&format!("epmod E{how} {name} {how}"));
+            duo.b(&format!("async T epwait E{how} -1"));
+            duo.b("asleep T");
+            duo.b(&format!("epdel E{how} {name}"));
+            duo.a(&format!("send {name} 100"));
+            duo.b(&format!("poll {name} in 1000"));
+            duo.b("asleep T");
+            duo.b(&format!("epadd E{how} {name} {how}+out"));
+            duo.b("join T");
+            duo.b(&format!("recv {name} 100"));
+        }
+    });
+}
+
+/// Two threads on one set: a level wakes both or one, and nothing is lost.
+#[test]
+fn exclusive_and_two_sleepers() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+exclusive");
+        duo.b("epmod E C in");
+        duo.b("async T epwait E -1");
+        duo.b("asleep T");
+        duo.a("send C 100");
+        duo.b("join T");
+        duo.b("epwait E 0");
+        duo.b("recv C 100");
+        duo.b("epwait E 0");
+        duo.b("epdel E C");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("epadd E C in+exclusive+et");
+        duo.b("epwait E 1000");
+        duo.b("epwait E 30");
+        duo.b("recv C 100");
+    });
+}
+
+/// A reader that stops at a short read, as nginx does: what comes next is a new edge.
+#[test]
+fn short_reads_on_edges() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+rdhup+et");
+        duo.b("epwait E 0");
+        for _ in 0..20 {
+            duo.a("send C 100");
+            duo.b("epwait E 1000");
+            // Short: nothing more is read.
+            duo.b("recv C 200 dontwait");
+            duo.b("epwait E 0");
+        }
+        duo.a("send C 300");
+        duo.b("epwait E 1000");
+        duo.b("recv C 200 dontwait");
+        duo.b("epwait E 0");
+        duo.a("send C 300");
+        duo.b("epwait E 1000");
+        duo.b("recv C 1000 dontwait");
+        duo.b("epwait E 0");
+        duo.a("close C");
+        duo.b("epwait E 1000");
+    });
+}
+
+/// A writer that was told that there is no room hears of it when there is, once on an edge.
+#[test]
+fn room_after_a_full_ring() {
+    check(|duo| {
+        for how in ["out", "out+et"] {
+            duo.warm(how);
+            duo.a(&format!("epoll E{how}"));
+            duo.quiet_a(&format!("fill {how}"));
+            duo.a(&format!("epadd E{how} {how} {how}"));
+            duo.a(&format!("epwait E{how} 30"));
+            duo.a(&format!("async T epwait E{how} -1"));
+            duo.a("asleep T");
+            duo.b(&format!("async U drain {how}"));
+            duo.a("join T");
+            duo.a(&format!("sendall {how} 1000000"));
+            duo.a(&format!("close {how}"));
+            let drained = duo.quiet_b("join U");
+            assert!(drained.ends_with("then eof"), "{drained}");
+        }
+    });
+}
+
+/// A thread closes what another one sleeps on: the sleeper goes on, and the number serves anew.
+#[test]
+fn closed_under_a_sleeper() {
+    check(|duo| {
+        for call in ["recv C 100", "epwait E -1"] {
+            duo.warm("C");
+            duo.b("epoll E");
+            duo.b("epadd E C in");
+            duo.b(&format!("async T {call}"));
+            duo.b("asleep T");
+            duo.b("closefd C");
+            // The same number, and the library's memory of it, for another connection.
+            duo.warm("D");
+            duo.a("send C 100");
+            if !call.starts_with("epwait") {
+                duo.b("join T");
+            }
+            duo.round_trips("D", 8);
+            let before = by_ring(duo);
+            duo.round_trips("D", 8);
+            assert_more_by_ring(duo, before);
+            duo.b("async S recv D 100");
+            duo.b("asleep S");
+            duo.a("send D 100");
+            duo.b("join S");
+            if call.starts_with("epwait") {
+                duo.b("epadd E D in");
+                duo.a("send D 100");
+                duo.b("join T");
+                duo.b("recv D 100");
+            }
+            duo.b("close D");
+            duo.b("close E");
+            duo.a("close C");
+            duo.a("close D");
+            duo.quiet_b("forget C");
+        }
+    });
+}
