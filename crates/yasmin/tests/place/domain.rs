@@ -4,6 +4,8 @@
 use std::fs;
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use super::world::{Watching, eventually, text, yasmin};
 
 struct Domain {
@@ -77,7 +79,7 @@ fn virtual_cpus_of_a_domain_are_pinned_and_put_back() {
     eventually("pinned virtual CPUs", || {
         domain.allowed().iter().all(|cpus| cpus.parse::<u32>().is_ok())
     });
-    watching.signal("TERM");
+    watching.signal(Signal::TERM);
     assert!(watching.ends());
     assert_eq!(domain.allowed(), before);
 }

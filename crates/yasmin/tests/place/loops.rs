@@ -1,5 +1,7 @@
 //! The loop: it moves, puts back, and leaves nothing half moved, whatever ends it.
 
+use rustix::process::Signal;
+
 use super::world::{Process, Watching, World, eventually, text, yasmin};
 
 /// One CPU each.
@@ -13,7 +15,7 @@ fn has_two_cpus() -> bool {
 
 #[test]
 fn moves_and_puts_back_however_it_is_stopped() {
-    for signal in ["TERM", "INT"] {
+    for signal in [Signal::TERM, Signal::INT] {
         let world = World::new(2);
         let before = world.allowed();
         world.tell(&[(0, 1, 1_000_000)]);
@@ -23,7 +25,7 @@ fn moves_and_puts_back_however_it_is_stopped() {
         eventually("pinning", || is_pinned(&world));
         watching.signal(signal);
         assert!(watching.ends());
-        assert_eq!(world.allowed(), before, "after SIG{signal}");
+        assert_eq!(world.allowed(), before, "after {signal:?}");
     }
 }
 
@@ -63,7 +65,7 @@ fn a_dry_run_says_and_does_nothing() {
     watching.until("would move f1");
     assert_eq!(world.allowed(), before);
     assert!(!world.path("journal").exists());
-    watching.signal("TERM");
+    watching.signal(Signal::TERM);
     assert!(watching.ends());
 }
 
@@ -90,7 +92,7 @@ fn a_function_that_vanishes_is_no_trouble_for_the_others() {
     world.sleepers.push(Process::sleeper());
     world.tell(&[(0, 1, 1_000_000), (1, 2, 1_000_000), (1, 3, 9_000_000)]);
     watching.until("move f3");
-    watching.signal("TERM");
+    watching.signal(Signal::TERM);
     assert!(watching.ends());
 }
 
@@ -151,7 +153,7 @@ fn a_log_can_be_decided_again() {
     let log = world.path("log").display().to_string();
     let watching = Watching::start(&mut world.watch(&["--log", &log]));
     watching.until("move f1");
-    watching.signal("TERM");
+    watching.signal(Signal::TERM);
     assert!(watching.ends());
     for policy in ["chain-first", "first-free"] {
         let output = yasmin(&["replay", &log, "--policy", policy]).output().unwrap();

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Longer than anything takes, on a machine that does much else besides.
@@ -149,9 +150,9 @@ impl Watching {
         }
     }
 
-    pub fn signal(&self, name: &str) {
-        let pid = self.process.pid().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.process.pid()).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 
     pub fn ends(mut self) -> bool {
