@@ -90,7 +90,7 @@ def boot(root, release, image, folder):
                "-m", "1024", "-smp", "8,sockets=2,cores=4,threads=1", "-nodefaults",
                "-display", "none", "-no-reboot", "-serial", f"file:{log}",
                "-kernel", str(next(root.rglob(f"vmlinuz-{release}"))), "-initrd", str(image),
-               "-append", "console=ttyS0 quiet panic=-1 mitigations=off"]
+               "-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"]
     for node, cpus in enumerate(CPUS_OF_NODE):
         command += ["-object", f"memory-backend-ram,id=m{node},size=512M",
                     "-numa", f"node,nodeid={node},cpus={cpus[0]}-{cpus[-1]},memdev=m{node}",
