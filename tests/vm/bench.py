@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -61,29 +62,28 @@ def iperf(timeout_s=120):
     return result["end"]["sum_received"]["bits_per_second"] / 1e9
 
 
-def measure_all(options):
+def measure_all(options, results, keep):
+    """Fills `results`; `keep` is called after each path, with what there is."""
     check_vsock.ready()
     peer = check_vsock.cid("b")
     rings = [int(ring) for ring in options.rings.split(",")]
-    results = {"netfront": measure_flow("tcp", "10.0.2.21", SIZES, options.bytes)}
+    results["netfront"] = measure_flow("tcp", "10.0.2.21", SIZES, options.bytes)
     results["netfront"]["iperf3_gbit_s"] = iperf()
+    keep()
     for ring in rings:
         # The largest in full; of the others, what the ring makes of a stream.
         sizes = SIZES if ring == max(rings) else [1, 65536]
         run("a", f"echo {ring // 4} >/sys/module/yasmin/parameters/ring_pages")
         results[f"yasmin {ring} KiB"] = measure_flow("vsock", peer, sizes, options.bytes)
+        keep()
         results[f"libvchan {ring} KiB"] = measure_vchan(ring * 1024, sizes, options.bytes)
-    return results
+        keep()
 
 
-def show(results):
-    print(f"{'Gbit/s':<20}{'stream':>10}   round trip in us, by message" +
-          "".join(f"{size:>10}" for size in SIZES))
-    for name, result in results.items():
-        trips = result["round_trip_us"]
-        print(f"{name:<20}{result['stream_gbit_s']:>10.2f}" + " " * 31 +
-              "".join(f"{trips[size]:>10.1f}" if size in trips else f"{'':>10}" for size in SIZES))
-    print(f"iperf3 over netfront: {results['netfront']['iperf3_gbit_s']:.2f} Gbit/s")
+def show(name, result):
+    trips = result["round_trip_us"]
+    print(f"{name:<18}{result['stream_gbit_s']:>8.2f}" +
+          "".join(f"{trips[size]:>10.1f}" if size in trips else f"{'':>10}" for size in SIZES), flush=True)
 
 
 def main():
@@ -93,17 +93,27 @@ def main():
     parser.add_argument("--rings", default="512,64,16,4", help="KiB for each direction")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, leave it up")
     options = parser.parse_args()
+    # Ended from outside, it ends the lab too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if not options.keep and subprocess.run([sys.executable, lab.__file__, "up", "--icount"]).returncode:
         sys.exit(1)
+    os.makedirs(options.out, exist_ok=True)
+    results = {}
+
+    def keep():
+        name, result = list(results.items())[-1]
+        show(name, result)
+        with open(os.path.join(options.out, "results.json"), "w") as file:
+            json.dump(results, file, indent=1)
+
     try:
-        results = measure_all(options)
+        print(f"{'':<18}{'Gbit/s':>8}   round trip in us, by bytes of the message")
+        print(f"{'':<26}" + "".join(f"{size:>10}" for size in SIZES), flush=True)
+        measure_all(options, results, keep)
+        print(f"iperf3 over netfront: {results['netfront']['iperf3_gbit_s']:.2f} Gbit/s")
     finally:
         if not options.keep:
             lab.down()
-    os.makedirs(options.out, exist_ok=True)
-    with open(os.path.join(options.out, "results.json"), "w") as file:
-        json.dump(results, file, indent=1)
-    show(results)
 
 
 if __name__ == "__main__":
