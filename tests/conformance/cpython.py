@@ -68,7 +68,6 @@ SHORT = {
     "test_asyncio": ["test_sock_lowlevel", "test_sendfile", "test_streams", "test_server"],
     "test_epoll": [],
     "test_httplib": [],
-    "test_ftplib": [],
 }
 
 
