@@ -3,6 +3,7 @@
 # make test           lints, unit, model-checked and end-to-end tests, licences
 # make jobs           whole jobs by many real programs; writes docs/programs.md
 # make conformance    other people's tests, on plain TCP and through rings; writes docs/conformance.md
+# make differential  random socket calls, plain and accelerated; SECONDS=600
 # make fuzz, asan     longer hunts; need a nightly toolchain
 # make numa-test      placement on an emulated machine with two NUMA nodes; by hand
 # make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
@@ -22,6 +23,8 @@ DEMO ?=
 CONFORMANCE ?= --out docs/conformance.md
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
+# Seconds for random programs of socket calls.
+SECONDS ?= 60
 # Threads of the end-to-end tests; they share the machine's cores with what they start.
 E2E_THREADS ?= 1
 
@@ -47,7 +50,7 @@ VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: build demo test jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
+.PHONY: build demo test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
 
@@ -92,6 +95,11 @@ unit: needs-build
 loom: needs-build
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom \
 		$(CARGO) test -p yasmin-ring --release --test 'loom*'
+
+# Random programs of socket calls, on plain TCP and under the library, for so many seconds.
+differential: build
+	YASMIN_DIFFERENTIAL_S=$(SECONDS) $(CARGO) test -p yasmin-tests --release \
+		--test differential -- --nocapture
 
 e2e: build
 	$(CARGO) test -p yasmin-tests --release -- --test-threads=$(E2E_THREADS)

@@ -148,6 +148,15 @@ impl Process {
         )
     }
 
+    /// The next line of its standard output within `limit`; `Some(None)` once that has ended.
+    pub fn line_within(&mut self, limit: Duration) -> Option<Option<String>> {
+        match self.lines.recv_timeout(limit) {
+            Ok(line) => Some(Some(line)),
+            Err(RecvTimeoutError::Disconnected) => Some(None),
+            Err(RecvTimeoutError::Timeout) => None,
+        }
+    }
+
     /// The next line of its standard output; `None` once that has ended.
     #[track_caller]
     pub fn next_line(&mut self) -> Option<String> {

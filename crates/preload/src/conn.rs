@@ -42,6 +42,8 @@ pub struct Conn {
     pub kernel_ready: AtomicU32,
     /// Not 0: TCP was empty when it was last read.
     pub tcp_dry: AtomicU32,
+    /// Not 0: an errno that cut a receive short, for the next one.
+    pub rx_error: AtomicU32,
     /// Ring tail that an edge-triggered set was last told of.
     pub edge_told: AtomicU64,
     tx_lock: Lock,
@@ -180,6 +182,7 @@ impl Conn {
             &conn.hot,
             &conn.idle,
             &conn.kernel_ready,
+            &conn.rx_error,
             &conn.tx_full,
             &conn.cork,
             &conn.kernel_corked,
@@ -413,6 +416,10 @@ impl Conn {
     /// The program exits and may have left bytes unread: as TCP does, its close is a reset.
     pub fn exits(&'static self, fd: c_int) {
         let Ok(_rx) = self.lock_rx(fd) else { return };
+        if let Ok(_tx) = self.lock_tx(fd) {
+            // The peer looks at the kernel for the end.
+            let _ = self.sender().park();
+        }
         if self.lets_go() && self.is_unread() {
             self.end_unread(fd);
         }
@@ -488,6 +495,8 @@ impl Conn {
             table::clear(fd);
             return;
         };
+        // The peer looks at the kernel for the end.
+        let _ = self.sender().park();
         if self.lets_go() && self.is_unread() {
             self.end_unread(fd);
         }

@@ -51,9 +51,13 @@ fn panic(_: &core::panic::PanicInfo) -> ! {
     sys::abort()
 }
 
-/// Named by the precompiled core; never called, since nothing unwinds.
+/// Named by the precompiled core. Nothing here unwinds but a thread that is cancelled in libc
+/// behind a call: there is nothing to clean up in these frames, so on to the program's.
 #[unsafe(no_mangle)]
-extern "C" fn rust_eh_personality() {}
+extern "C" fn rust_eh_personality() -> c_int {
+    const URC_CONTINUE_UNWIND: c_int = 8;
+    URC_CONTINUE_UNWIND
+}
 
 /// Runs when the library is loaded, before the program's own constructors.
 #[used]

@@ -14,6 +14,7 @@ use crate::sys::{
     self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
 };
 use crate::sys::{IoVec, MsgHdr, Ret, call};
+use crate::tcp::Ahead;
 use crate::{broker, config, memory, process, real, set, spin, tcp};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
@@ -46,6 +47,12 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
     }
     if to.len_bytes == 0 {
         return nothing(conn, fd, flags);
+    }
+    if conn.rx_error.load(Ordering::Relaxed) != 0 {
+        let error = conn.rx_error.swap(0, Ordering::Relaxed) as Ret;
+        if error != 0 {
+            return Some(-error);
+        }
     }
     let handled = Handled::now();
     let id = conn.id.load(Ordering::Relaxed);
@@ -81,7 +88,8 @@ fn nothing(conn: &'static Conn, fd: c_int, flags: c_int) -> Option<Ret> {
     let mut byte = 0u8;
     let one = sys::IoVec { base: &raw mut byte, len: 1 };
     let ret = recv(conn, fd, Buffers::one(&one), flags & MSG_DONTWAIT | MSG_PEEK)?;
-    Some(ret.min(0))
+    // There is no byte: the kernel, which will not wait, may have something else to tell.
+    (ret != -(EAGAIN as Ret)).then_some(ret.min(0))
 }
 
 struct Call<'a> {
@@ -142,7 +150,7 @@ impl Call<'_> {
                         // What is peeked at in the ring and in TCP are one short read.
                         let left = self.to.len_bytes - self.done;
                         let goes_on = left > 0 && receiver.phase() == Phase::Parked;
-                        if goes_on && !tcp::is_at_mark(self.fd) {
+                        if goes_on && tcp::ahead(self.fd) == Ahead::Bytes {
                             self.take_tcp(&receiver, left);
                         }
                         return Ok(Next::Return(self.done as Ret));
@@ -168,13 +176,15 @@ impl Call<'_> {
                 }
                 View::Tcp if receiver.is_never() && self.done == 0 => return Ok(Next::Verbatim),
                 View::Tcp => {
-                    if self.done > 0 && !all {
-                        // What the ring gave and what TCP has are one short read, which ends
-                        // before urgent data.
-                        if !self.peeks() && !tcp::is_at_mark(self.fd) {
+                    if self.done > 0 {
+                        let ahead = tcp::ahead(self.fd);
+                        // What the ring gave and what TCP has are one short read.
+                        if !all && !self.peeks() && ahead == Ahead::Bytes {
                             self.take_tcp(&receiver, left);
                         }
-                        return Ok(self.finish(&receiver));
+                        if !all || ahead == Ahead::Stop {
+                            return Ok(self.finish(&receiver));
+                        }
                     }
                     let sleeps_at_once = blocks && (self.watched || !self.may_watch(&receiver));
                     if sleeps_at_once {
@@ -287,14 +297,20 @@ impl Call<'_> {
     }
 
     fn result(&self, ret: Ret) -> Ret {
-        if self.done > 0 { self.done as Ret } else { ret }
+        if self.done == 0 {
+            return ret;
+        }
+        if is_end(ret) {
+            // The kernel has told it, and tells it once: it is for the next call.
+            self.conn.rx_error.store(-ret as u32, Ordering::Relaxed);
+        }
+        self.done as Ret
     }
 
     /// The call ends with what it has, or `ret`; end of stream closes the other direction to
     /// the ring.
     fn finish_with(&self, receiver: &Receiver<'_, Pages>, ret: Ret) -> Next {
-        let is_end = ret < 0 && ![EAGAIN, EINTR, EFAULT].contains(&(-ret as i32));
-        if ret == 0 || is_end {
+        if ret == 0 || is_end(ret) {
             receiver.never_offer();
             self.conn.park_tx_for_good(self.fd);
             return Next::Return(self.result(ret));
@@ -435,6 +451,11 @@ fn give(receiver: &Receiver<'_, Pages>, skip: u32, base: *mut u8, len: usize) ->
     let from =
         receiver.spans(skip, len).map(|(at, len)| IoVec { base: receiver.memory.at(at), len });
     memory::give(&from, base, len)
+}
+
+/// An error that ends the stream.
+fn is_end(ret: Ret) -> bool {
+    ret < 0 && ![EAGAIN, EINTR, EFAULT].contains(&(-ret as i32))
 }
 
 impl Conn {

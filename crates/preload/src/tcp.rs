@@ -40,9 +40,22 @@ fn queue(fd: c_int, request: usize) -> Option<u64> {
     (ret >= 0 && bytes >= 0).then_some(bytes as u64)
 }
 
-/// Whether the next byte of TCP is the urgent one.
-pub fn is_at_mark(fd: c_int) -> bool {
-    queue(fd, sys::SIOCATMARK) == Some(1)
+/// What a read that has something already finds in TCP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    Nothing,
+    Bytes,
+    /// The read ends here: before an error, which a read of nothing would take away, and before
+    /// an urgent byte, which it would pass over.
+    Stop,
+}
+
+pub fn ahead(fd: c_int) -> Ahead {
+    let found = sys::poll_now(fd, sys::POLLIN);
+    if found & sys::POLLERR != 0 || queue(fd, sys::SIOCATMARK) == Some(1) {
+        return Ahead::Stop;
+    }
+    if found & sys::POLLIN != 0 { Ahead::Bytes } else { Ahead::Nothing }
 }
 
 /// Whether it is established and began without data in its SYN.

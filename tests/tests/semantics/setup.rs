@@ -85,7 +85,7 @@ fn a_connection_in_progress() {
             duo.a("send C 100");
             duo.b("recv C 100");
         }
-        duo.prove("C");
+        duo.prove_in_time("C");
     });
 }
 
@@ -136,7 +136,8 @@ fn accepted_without_blocking() {
             duo.a("send C 100");
             duo.b("recv C 100");
         }
-        duo.prove("C");
+        duo.a("nonblock C 0");
+        duo.prove_in_time("C");
     });
 }
 
@@ -167,7 +168,7 @@ fn a_group_of_listeners() {
                 duo.b(&format!("recv {name} 100"));
             }
         }
-        duo.prove("C0");
+        duo.prove_in_time("C0");
         // One of them goes; the rest of the group goes on.
         duo.a("close M");
         assert_eq!(duo.quiet_b(&format!("connect D {ip} {port}")), "ok");

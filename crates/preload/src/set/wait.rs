@@ -242,7 +242,8 @@ impl Set {
             }
             let Some(conn) = self.hot_at(index) else { break };
             let Some(watch) = table::watch(conn.fd()) else { break };
-            let events = self.ready(conn, watch);
+            let is_last = found as c_int + 1 == wait.max;
+            let events = self.ready(conn, watch, is_last);
             if events != 0 {
                 conn.idle.store(0, Ordering::Relaxed);
                 let event = EpollEvent { events, data: watch.data.load(Ordering::Relaxed) };
@@ -261,8 +262,9 @@ impl Set {
         found
     }
 
-    /// What a hot connection has to tell, besides what the kernel knows.
-    fn ready(&self, conn: &'static Conn, watch: &Watch) -> u32 {
+    /// What a hot connection has to tell, besides what the kernel knows. `is_last`: the kernel
+    /// will have no place to add to it.
+    fn ready(&self, conn: &'static Conn, watch: &Watch, is_last: bool) -> u32 {
         if !watch.has(Watch::PRESENT) || watch.has(Watch::SPENT) {
             return 0;
         }
@@ -279,6 +281,10 @@ impl Set {
             let asks_kernel = || asked & EDGE != 0 && sys::poll_now(conn.fd(), sys::POLLOUT) != 0;
             if writable(conn) || asks_kernel() {
                 events |= asked & (OUT | WRNORM);
+            } else if events != 0 && is_last {
+                if sys::poll_now(conn.fd(), sys::POLLOUT) & sys::POLLOUT != 0 {
+                    events |= asked & (OUT | WRNORM);
+                }
             } else {
                 self.kernel_due.store(1, Ordering::Relaxed);
             }

@@ -15,6 +15,8 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         ["recv", name, len] => recv(script, name, len, "", "recv"),
         ["recv", name, len, flags] => recv(script, name, len, flags, "recv"),
         ["recv", name, len, flags, form] => recv(script, name, len, flags, form),
+        // As many sends as it takes, as programs do whose sends are cut short.
+        ["whole", name, len, flags, form] => whole(script, name, number(len)?, flags, form),
         ["sendall", name, len] => send_all(script, name, number(len)?),
         ["recvall", name, len] => receive_all(script, name, number(len)?),
         ["drain", name] => receive_all(script, name, u64::MAX),
@@ -183,6 +185,20 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
         stream.advance(got);
     }
     Ok(got.to_string())
+}
+
+fn whole(script: &Script, name: &str, len: usize, flags: &str, form: &str) -> Result<String> {
+    let mut done = 0;
+    loop {
+        match send(script, name, &(len - done).to_string(), flags, form) {
+            Ok(sent) => done += number::<usize>(&sent)?,
+            Err(error) if done > 0 => return Ok(format!("{done} then {}", errno_name(&error))),
+            Err(error) => return Err(error),
+        }
+        if done >= len {
+            return Ok(done.to_string());
+        }
+    }
 }
 
 fn send_all(script: &Script, name: &str, len: usize) -> Result<String> {

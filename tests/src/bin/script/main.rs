@@ -23,6 +23,7 @@ mod calls;
 mod children;
 mod descriptors;
 mod interrupts;
+mod look;
 mod options;
 mod programs;
 mod threads;
@@ -207,10 +208,8 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["connect", name, ip, port, "nonblock"] => {
             connect(script, name, ip, port, libc::SOCK_NONBLOCK)
         }
-        [
-            "send" | "recv" | "sendall" | "recvall" | "drain" | "fill" | "brim" | "flood" | "soak",
-            ..,
-        ]
+        ["send" | "recv" | "whole" | "sendall" | "recvall" | "drain", ..]
+        | ["fill" | "brim" | "flood" | "soak", ..]
         | ["urgent" | "badsend" | "badrecv" | "manyparts", ..] => bytes::run(script, words),
         ["shutdown", name, how] => {
             let how = match how {
@@ -251,6 +250,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["handler" | "handled" | "tryhandlers" | "blocked" | "pending", ..]
         | ["ppoll" | "pselect" | "eppwait" | "eppwait2", ..] => interrupts::run(script, words),
         ["exit", status] => std::process::exit(number(status)?),
+        ["look" | "await" | "awaitunread" | "select" | "drainnow", ..] => look::run(script, words),
         ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait", ..] => wait::run(script, words),
         ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] => {
             threads::run(script, words)

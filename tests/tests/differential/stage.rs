@@ -1,0 +1,132 @@
+//! Two peers that carry out a plan's commands, on plain TCP or under the library.
+
+use std::path::Path;
+use std::time::Duration;
+
+use yasmin_tests::lab::{Knobs, Lab};
+use yasmin_tests::netns::Net;
+use yasmin_tests::process::Process;
+
+use crate::plan::Line;
+use crate::program::{End, Mood};
+
+/// No command takes longer, but for a hang.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Stage {
+    a: Process,
+    b: Process,
+    lab: Lab,
+    port: String,
+}
+
+impl Stage {
+    pub fn new(script: &Path, mood: Option<Mood>) -> Result<Self, String> {
+        let lab = match mood {
+            None => Lab::plain(Net::Loopback),
+            Some(mood) => {
+                let mut knobs = Knobs::at_once();
+                if !mood.spins {
+                    knobs = knobs.spin(0);
+                }
+                if mood.chaos_permille > 0 {
+                    knobs = knobs.chaos(mood.chaos_permille, mood.seed);
+                }
+                Lab::new(Net::Loopback, knobs)
+            }
+        };
+        let a = lab.start("a", &lab.a, script, &[]);
+        let b = lab.start("b", &lab.b, script, &[]);
+        let mut stage = Self { a, b, lab, port: String::new() };
+        stage.port = stage.ask(End::A, "listen L v6")?;
+        // Writing into a closed connection is an errno, not an end.
+        for end in [End::A, End::B] {
+            stage.ask(end, "count pipe")?;
+        }
+        Ok(stage)
+    }
+
+    fn peer(&mut self, end: End) -> &mut Process {
+        match end {
+            End::A => &mut self.a,
+            End::B => &mut self.b,
+        }
+    }
+
+    /// # Errors
+    /// What happened instead of an answer.
+    pub fn ask(&mut self, end: End, command: &str) -> Result<String, String> {
+        self.peer(end).say(command);
+        self.answer(end, command)
+    }
+
+    fn answer(&mut self, end: End, command: &str) -> Result<String, String> {
+        let peer = self.peer(end);
+        match peer.line_within(PATIENCE) {
+            Some(Some(line)) if line.contains("script error") => Err(format!("{command}: {line}")),
+            Some(Some(line)) => Ok(line),
+            Some(None) => {
+                let status = peer.wait();
+                Err(format!("{command}: {end:?} ended with {status}\n{}", peer.output()))
+            }
+            None => Err(format!("{command}: {end:?} hangs\n{}", self.lab.registry.describe())),
+        }
+    }
+
+    /// Both at once: the call that offers may wait until the other side offers too.
+    pub fn connect(&mut self, name: &str) -> Result<Vec<Line>, String> {
+        let command = format!("connect {name} 127.0.0.1 {}", self.port);
+        self.b.say(&command);
+        let accept = format!("accept L {name}");
+        self.a.say(&accept);
+        for (end, command) in [(End::B, &command), (End::A, &accept)] {
+            let result = self.answer(end, command)?;
+            if result != "ok" {
+                return Err(format!("{command}: {result}"));
+            }
+        }
+        Ok(vec![Line { end: End::B, command: format!("connect {name}"), result: None }])
+    }
+
+    /// Carries out what was planned. `Ok`: how far it went the same way.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub fn replay(&mut self, lines: &[Line]) -> Result<(), String> {
+        for (nth, line) in lines.iter().enumerate() {
+            let result = if let Some(name) = line.command.strip_prefix("connect ") {
+                self.connect(name).map(|_| String::new())
+            } else {
+                self.ask(line.end, &line.command)
+            };
+            let is_same = match (&result, &line.result) {
+                (Ok(_), None) => true,
+                (Ok(got), Some(expected)) => got == expected,
+                (Err(_), _) => false,
+            };
+            if !is_same {
+                return Err(difference(&lines[..=nth], &result));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that went by ring.
+    pub fn ring_bytes(&self) -> u64 {
+        self.lab.bytes_in_all().ring
+    }
+}
+
+fn difference(lines: &[Line], got: &Result<String, String>) -> String {
+    let told: String = lines
+        .iter()
+        .map(|line| {
+            let result = line.result.as_deref().unwrap_or("ok");
+            format!("  {:?}: {} = {result}\n", line.end, line.command)
+        })
+        .collect();
+    let got = match got {
+        Ok(got) | Err(got) => got,
+    };
+    format!("after\n{told}under the library the last one gave: {got}")
+}

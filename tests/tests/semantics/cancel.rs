@@ -1,0 +1,43 @@
+//! pthread_cancel while a thread is in a call on a connection with a channel: it ends there,
+//! its cleanup handlers run, and the connection goes on. In C, as libc's macros are.
+
+use std::path::Path;
+use std::process::Command;
+
+use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::netns::Net;
+
+/// What `cancel connect` prints.
+#[track_caller]
+fn play(lab: &Lab, program: &Path) -> Vec<String> {
+    let mut listener = lab.start("listener", &lab.a, program, &["listen".to_owned()]);
+    let port = listener.expect("port");
+    let mut canceller = lab.start("canceller", &lab.b, program, &["connect".to_owned(), port]);
+    let mut lines = Vec::new();
+    while let Some(line) = canceller.next_line() {
+        lines.push(line);
+    }
+    canceller.finish();
+    lab.assert_some_by_ring(lab.bytes_in_all().ring);
+    lines
+}
+
+#[test]
+fn cancelled_threads_end_where_libc_ends_them() {
+    let folder = Folder::new();
+    let program = folder.path().join("cancel");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/cancel.c");
+    let status = Command::new("cc")
+        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("cc");
+    assert!(status.success(), "cc: {status}");
+    let expected = play(&Lab::plain(Net::Loopback), &program);
+    let ended = |line: &&String| line.ends_with("cancelled, cleaned up 1, went on 0");
+    assert_eq!(expected.iter().filter(ended).count(), 11, "{expected:#?}");
+    for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 3)] {
+        let got = play(&Lab::new(Net::Loopback, knobs.clone()), &program);
+        assert_eq!(expected, got, "{knobs:?}");
+    }
+}
