@@ -5,6 +5,8 @@
 # make conformance    other people's tests, on plain TCP and through rings; writes docs/conformance.md
 # make differential  random socket calls, plain and accelerated; SECONDS=600
 # make fuzz, asan     longer hunts; need a nightly toolchain
+# make soak           waits in random interleavings; SOAK=1000 for longer
+# make cost           what the library costs where it does nothing, and waits on many sockets
 # make numa-test      placement on an emulated machine with two NUMA nodes; by hand
 # make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
 # make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
@@ -50,7 +52,7 @@ VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: build demo test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
+.PHONY: soak cost build demo test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
 
@@ -111,6 +113,19 @@ jobs: needs-jobs build
 		$(CARGO) test -p yasmin-tests --release --test jobs -- --test-threads=1; \
 	result=$$?; $(CARGO) run -q -p yasmin-tests --release --bin jobs-table -- \
 		$(abspath $(TARGET)/jobs) >docs/programs.md; exit $$result
+
+# As often as in the tests, times this.
+SOAK ?= 100
+
+soak: build
+	YASMIN_SOAK=$(SOAK) $(CARGO) test -p yasmin-tests --release --test soak -- --include-ignored --nocapture
+
+# Rounds, each with and without the library; wants a silent machine.
+COST ?= 5
+
+cost: build
+	$(CARGO) build --release -p yasmin-tests --bin cost
+	YASMIN_BIN_DIR=$(RELEASE) $(RELEASE)/cost $(COST)
 
 licences:
 	$(CARGO) deny --log-level error check licenses bans sources
