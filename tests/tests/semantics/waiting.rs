@@ -330,6 +330,23 @@ fn taken_over_with_a_ring() {
 }
 
 #[test]
+fn taken_over_with_bytes_in_the_ring() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epoll F");
+        duo.b("epadd E C in");
+        duo.a("send C 50");
+        duo.b("epwait E -1");
+        duo.b("epadd F C in");
+        duo.b("epdel E C");
+        duo.b("epwait F -1");
+        duo.b("recv C 100");
+        duo.b("epwait F 0");
+    });
+}
+
+#[test]
 fn many_connections_in_one_set() {
     check(|duo| {
         duo.b("epoll E");

@@ -127,7 +127,7 @@ impl Set {
     /// Another set that the program took the descriptor from may not have told the kernel yet.
     fn settle_elsewhere(&self, watch: &Watch) {
         let owner = watch.set.load(Ordering::Acquire);
-        if owner.is_null() || core::ptr::eq(owner, self) || watch.has(Watch::PRESENT) {
+        if owner.is_null() || core::ptr::eq(owner, self) || !watch.has(Watch::DIRTY) {
             return;
         }
         // SAFETY: a set's memory stays a set's.
@@ -151,6 +151,7 @@ impl Set {
         let is_present = is_ours && watch.has(Watch::PRESENT);
         let was_exclusive = watch.events.load(Ordering::Relaxed) & EXCLUSIVE != 0;
         let is_special = asked.events & (ONESHOT | EXCLUSIVE) != 0 || was_exclusive;
+        let is_special = is_special || watch.has(Watch::MANY_SETS);
         let stays_here = conn.is_some() && is_ours && !is_special && !self.is_foreign();
         if is_ours && watch.has(Watch::SPENT) {
             return self.ctl_spent(op, fd, watch, asked, kernel);
@@ -183,8 +184,12 @@ impl Set {
                 }
                 if !watch.set.load(Ordering::Acquire).is_null() {
                     // Also when that set is about to let it go: it does so under its own lock.
+                    // What lies unread in the ring is told here, by the newest set.
                     watch.add(Watch::MANY_SETS);
-                    return ret;
+                    if watch.has(Watch::SPENT) {
+                        return ret;
+                    }
+                    watch.remove(Watch::DIRTY);
                 }
                 self.note(watch, asked);
                 watch.add(Watch::PRESENT | Watch::IN_KERNEL);
