@@ -196,7 +196,7 @@ impl<'a> Plan<'a> {
                 self.on(&target, &format!("poll {events} 0"))?;
             }
             Step::Select { events, .. } => {
-                self.on(&target, &format!("select {events}"))?;
+                self.on(&target, &format!("selectnow {events}"))?;
             }
             Step::Set { option, value, .. } => {
                 self.on(&target, &format!("set {option} {value}"))?;

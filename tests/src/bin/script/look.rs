@@ -18,7 +18,7 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         ["awaitunread", name, expected] => {
             until(|| unread(script, name), |found| found == expected)
         }
-        ["select", name, events] => {
+        ["selectnow", name, events] => {
             let wanted = events_of(events)?;
             let has = |bit: i32| wanted & bit.cast_unsigned() != 0;
             let want = Ready { readable: has(libc::EPOLLIN), writable: has(libc::EPOLLOUT) };

@@ -250,7 +250,9 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["handler" | "handled" | "tryhandlers" | "blocked" | "pending", ..]
         | ["ppoll" | "pselect" | "eppwait" | "eppwait2", ..] => interrupts::run(script, words),
         ["exit", status] => std::process::exit(number(status)?),
-        ["look" | "await" | "awaitunread" | "select" | "drainnow", ..] => look::run(script, words),
+        ["look" | "await" | "awaitunread" | "selectnow" | "drainnow", ..] => {
+            look::run(script, words)
+        }
         ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait", ..] => wait::run(script, words),
         ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] => {
             threads::run(script, words)
