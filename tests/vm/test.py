@@ -4,6 +4,7 @@
 What it booted it ends, unless --keep.
 """
 import argparse
+import signal
 import subprocess
 import sys
 
@@ -18,6 +19,8 @@ def main():
     parser.add_argument("--keep", action="store_true", help="leave the lab up")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
+    # Ended from outside, it ends what it booted too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     was_up = lab.is_up()
     if not was_up and subprocess.run([sys.executable, lab.__file__, "up"]).returncode:
         sys.exit(1)
