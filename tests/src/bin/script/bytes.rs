@@ -267,8 +267,9 @@ fn brim(script: &Script, name: &str) -> Result<String> {
     let (fd, stream, _) = script.streams(name)?;
     let mut data = vec![0; 1024];
     let mut refused = 0;
-    // Room comes back as long as the peer's kernel takes what was queued.
-    while refused < 2 {
+    // Room comes back as long as the peer's kernel takes what was queued, which on a busy
+    // machine it does late: full is what stays full.
+    while refused < 10 {
         stream.pattern.fill(stream.at(), &mut data);
         match sys::send(fd, &data, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
             Ok(sent) => {
