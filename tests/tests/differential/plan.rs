@@ -216,10 +216,10 @@ impl<'a> Plan<'a> {
             }
             Step::Watch { set, events, .. } => self.watch(&target, set, "epadd", events)?,
             Step::Change { set, events, .. } => self.watch(&target, set, "epmod", events)?,
-            Step::Unwatch { set, .. } => {
-                if target.prefix.is_empty() && self.sets[index(target.end)][set] {
-                    self.does(target.end, format!("epdel E{set} {}", target.name))?;
-                }
+            Step::Unwatch { set, .. }
+                if target.prefix.is_empty() && self.sets[index(target.end)][set] =>
+            {
+                self.does(target.end, format!("epdel E{set} {}", target.name))?;
             }
             Step::Shutdown { how, .. } => {
                 self.on(&target, &format!("shutdown {how}"))?;
