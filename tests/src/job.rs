@@ -9,12 +9,12 @@ mod record;
 mod stage;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
 use std::time::Instant;
 
 pub use record::Record;
 pub use stage::Stage;
 
+use crate::installed::find;
 use crate::lab::{Knobs, Lab};
 use crate::netns::Net;
 
@@ -83,17 +83,6 @@ pub struct Job {
 /// The long form, with everything that is to be installed by hand.
 pub fn all() -> bool {
     std::env::var("YASMIN_JOBS").is_ok_and(|which| which == "all")
-}
-
-/// Where `name` is, or `None`.
-pub fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let postgresql = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/usr/lib/git-core", "/usr/lib/rabbitmq/bin"].map(PathBuf::from))
-        .chain(postgresql.map(|version| version.path().join("bin")))
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file())
 }
 
 /// Runs the job in every way; fails when one of them does.

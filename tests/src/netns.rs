@@ -162,3 +162,9 @@ pub fn allowed() -> bool {
             own.uid() == 0
         })
 }
+
+/// A port that nobody has now.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    listener.local_addr().unwrap().port()
+}

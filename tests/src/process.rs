@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::netns::Site;
 
 /// How long any single step may take. Far beyond what a loaded machine needs: a test fails on
 /// it when something hangs, not when something is slow.
@@ -232,6 +235,45 @@ impl Process {
     pub fn finish(&mut self) {
         let status = self.wait();
         assert!(status.success(), "{} ended with {status}:\n{}", self.name, self.output());
+    }
+
+    /// Lets it run to its end, which must be a good one, and gives back what it printed.
+    #[track_caller]
+    pub fn run(mut self) -> String {
+        self.release();
+        let mut text = String::new();
+        while let Some(line) = self.next_line() {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        self.finish();
+        text
+    }
+
+    /// Waits until somebody at `site` listens on `port`, without connecting; it must not end
+    /// before.
+    #[track_caller]
+    pub fn wait_until_listening(&mut self, site: &Site, port: u16) {
+        let wanted = format!("{port:04X}");
+        let listens = |line: &str| {
+            let mut words = line.split_whitespace().skip(1);
+            let local = words.next().unwrap_or_default();
+            local.rsplit(':').next() == Some(&wanted) && words.nth(1) == Some("0A")
+        };
+        let ended = eventually(
+            "a listening server",
+            || {
+                let tables = site
+                    .command(Path::new("cat"), [])
+                    .args(["/proc/net/tcp", "/proc/net/tcp6"])
+                    .output()
+                    .ok()?;
+                let is_there = String::from_utf8_lossy(&tables.stdout).lines().any(listens);
+                (is_there || self.has_ended()).then_some(!is_there)
+            },
+            || format!("port {port}"),
+        );
+        assert!(!ended, "the server ended:\n{}", self.output());
     }
 
     pub fn kill(&mut self) {

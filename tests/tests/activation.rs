@@ -2,23 +2,11 @@
 //! program: with real ones, for what `semantics` tests call by call.
 
 use std::fs;
-use std::path::PathBuf;
 
+use yasmin_tests::installed::find_or_say;
 use yasmin_tests::lab::{Knobs, Lab};
-use yasmin_tests::netns::Net;
+use yasmin_tests::netns::{Net, free_port};
 use yasmin_tests::process::Process;
-
-/// Where `name` is, or `None` after saying that it is not there.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file());
-    if found.is_none() {
-        eprintln!("skipped: {name} is not installed");
-    }
-    found
-}
 
 /// Echoes one connection after the other; between messages it starts programs in every way.
 const SERVER: &str = r#"
@@ -76,7 +64,7 @@ print("ok", flush=True)
 "#;
 
 fn python(lab: &Lab, name: &str, program: &str, arguments: &[&str]) -> Option<Process> {
-    let python = find("python3")?;
+    let python = find_or_say("python3")?;
     let path = lab.folder.path().join(format!("{name}.py"));
     fs::write(&path, program).unwrap();
     let script = path.display().to_string();
@@ -120,15 +108,12 @@ fn a_server_whose_programs_inherit_its_connection() {
     finish(&lab, vec![client, server], 0);
 }
 
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// systemd's way: the listener is descriptor 3, and what is accepted from it gets its rings.
 #[test]
 fn a_server_that_inherits_its_listener() {
-    let (Some(activate), Some(python3)) = (find("systemd-socket-activate"), find("python3")) else {
+    let (Some(activate), Some(python3)) =
+        (find_or_say("systemd-socket-activate"), find_or_say("python3"))
+    else {
         return;
     };
     let lab = Lab::new(Net::Loopback, Knobs::at_once());
@@ -150,15 +135,17 @@ fn a_server_that_inherits_its_listener() {
 
 /// Accept=yes: each connection is a new program's descriptor, or its standard streams.
 ///
-/// With the library's defaults: a ring from the first byte on would hold what the client sends
-/// before the program starts, and a program without the library then gets a reset (`unread`).
+/// A program without the library starts from a connection without a ring: what lay unread in one
+/// would be a reset for it (`unread` tells).
 #[test]
 fn a_program_for_each_connection() {
-    let (Some(activate), Some(cat)) = (find("systemd-socket-activate"), find("cat")) else {
+    let (Some(activate), Some(cat)) = (find_or_say("systemd-socket-activate"), find_or_say("cat"))
+    else {
         return;
     };
     for with_library in [true, false] {
-        let lab = Lab::new(Net::Loopback, Knobs::default());
+        let knobs = if with_library { Knobs::at_once() } else { Knobs::default() };
+        let lab = Lab::new(Net::Loopback, knobs);
         let (address, port) = (lab.a.v4().to_string(), free_port().to_string());
         let listen = format!("{address}:{port}");
         let mut arguments: Vec<String> =

@@ -7,35 +7,23 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use yasmin_tests::installed::find_or_say;
 use yasmin_tests::lab::{Folder, Knobs, Lab};
-use yasmin_tests::netns::Net;
+use yasmin_tests::netns::{Net, free_port};
 use yasmin_tests::pattern::Pattern;
 use yasmin_tests::process::{Process, eventually};
-
-/// Where `name` is, or `None` after saying that it is not there.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin")])
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file());
-    if found.is_none() {
-        eprintln!("skipped: {name} is not installed");
-    }
-    found
-}
 
 /// Ends the test where a program is missing.
 macro_rules! need {
     ($($name:literal),+) => {
-        if [$(find($name)),+].iter().any(Option::is_none) {
+        if [$(find_or_say($name)),+].iter().any(Option::is_none) {
             return;
         }
     };
 }
 
 fn program(name: &str) -> PathBuf {
-    find(name).unwrap_or_default()
+    find_or_say(name).unwrap_or_default()
 }
 
 #[track_caller]
@@ -48,47 +36,7 @@ fn start(lab: &Lab, site: usize, name: &str, arguments: &[&str]) -> Process {
 /// Runs to the end and gives back what it printed.
 #[track_caller]
 fn run(lab: &Lab, name: &str, arguments: &[&str]) -> String {
-    let mut process = start(lab, 1, name, arguments);
-    process.release();
-    let mut text = String::new();
-    while let Some(line) = process.next_line() {
-        text.push_str(&line);
-        text.push('\n');
-    }
-    process.finish();
-    text
-}
-
-/// A port that nobody has now. All programs here listen in a namespace or on loopback.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-/// Waits until `server` listens, without connecting from here: it may be in a namespace.
-#[track_caller]
-fn wait_until_listening(server: &mut Process, port: u16) {
-    let pid = server.pid();
-    let wanted = format!(":{port:04X} ");
-    eventually(
-        "a listening server",
-        || {
-            if server.has_ended() {
-                return Some(false);
-            }
-            let sockets = ["tcp", "tcp6"].map(|file| {
-                fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default()
-            });
-            let listens = sockets.iter().flat_map(|text| text.lines()).any(|line| {
-                let mut words = line.split_whitespace().skip(1);
-                let local = words.next().unwrap_or_default();
-                format!("{local} ").ends_with(&wanted) && words.nth(1) == Some("0A")
-            });
-            listens.then_some(true)
-        },
-        || format!("port {port}"),
-    );
-    assert!(!server.has_ended(), "the server ended:\n{}", server.output());
+    start(lab, 1, name, arguments).run()
 }
 
 /// So many bytes at least, and a good part of them by ring.
@@ -140,7 +88,7 @@ fn redis() {
             &folder,
         ];
         let mut server = start(&lab, 0, "redis-server", &arguments);
-        wait_until_listening(&mut server, port);
+        server.wait_until_listening(&lab.a, port);
         let at = ["-h", &ip, "-p", &port_text];
         let common = ["-c", "50", "-n", "200000", "-t", "set,get", "-q"];
         let text = run(&lab, "redis-benchmark", &[&at[..], &common[..]].concat());
@@ -204,7 +152,7 @@ fn nginx() {
         let conf = format!("{folder}/nginx.conf");
         let mut server =
             start(&lab, 0, "nginx", &["-c", &conf, "-e", &format!("{folder}/error.log")]);
-        wait_until_listening(&mut server, port);
+        server.wait_until_listening(&lab.a, port);
 
         let url = format!("http://{}:{port}", lab.a.v4());
         let v6 = format!("http://[{}]:{port}", lab.a.v6());
@@ -236,7 +184,7 @@ fn iperf3() {
         for way in [&[][..], &["-R"], &["--bidir"], &["-P", "4"]] {
             let before = lab.bytes_in_all();
             let mut server = start(&lab, 0, "iperf3", &["-s", "-1", "-p", &port_text]);
-            wait_until_listening(&mut server, port);
+            server.wait_until_listening(&lab.a, port);
             let client = ["-c", &ip, "-p", &port_text, "-t", "1", "-J"];
             let text = run(&lab, "iperf3", &[&client[..], way].concat());
             let report: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -272,7 +220,7 @@ fn sockperf() {
         let (ip, port_text) = (lab.a.v4().to_string(), port.to_string());
         let at = ["--tcp", "-i", &ip, "-p", &port_text];
         let mut server = start(&lab, 0, "sockperf", &[&["server"][..], &at[..]].concat());
-        wait_until_listening(&mut server, port);
+        server.wait_until_listening(&lab.a, port);
         for (kind, arguments) in [
             ("ping-pong", &["-t", "1", "-m", "64", "--mps=500000"][..]),
             ("under-load", &["-t", "1", "-m", "64", "--mps=10000", "--reply-every=10"]),
@@ -334,7 +282,7 @@ fn python_asyncio() {
     let port = free_port();
     let (ip, port_text) = (lab.a.v4().to_string(), port.to_string());
     let mut server = start(&lab, 0, "python3", &["-c", ECHO, "listen", &port_text]);
-    wait_until_listening(&mut server, port);
+    server.wait_until_listening(&lab.a, port);
     let text = run(&lab, "python3", &["-c", ECHO, "connect", &ip, &port_text]);
     assert_eq!(text.trim(), "same");
     if lab.proves() {
@@ -365,7 +313,7 @@ fn only_one_side_has_the_library() {
     let conf = format!("{folder}/nginx.conf");
     fs::write(&conf, config).unwrap();
     let mut server = start(&lab, 0, "nginx", &["-c", &conf, "-e", &format!("{folder}/error.log")]);
-    wait_until_listening(&mut server, port);
+    server.wait_until_listening(&lab.a, port);
     let address = SocketAddr::new(lab.a.v4(), port);
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Record, Way, find};
+use super::{Record, Way};
+use crate::installed::find;
 use crate::lab::{Lab, artefact};
 use crate::netns::{Site, allowed};
 use crate::pattern::Pattern;
-use crate::process::{Process, eventually};
+use crate::process::Process;
 use crate::status;
 
 /// How often the broker is asked which connections have no channel.
@@ -229,46 +230,13 @@ impl Line<'_> {
     pub fn listen(self, port: u16) -> Process {
         let site = self.site.clone();
         let mut server = self.start();
-        wait_until_listening(&site, &mut server, port);
+        server.wait_until_listening(&site, port);
         server
     }
 
     /// Runs to the end, which must be a good one, and gives back what it printed.
     #[track_caller]
     pub fn run(self) -> String {
-        let mut process = self.start();
-        process.release();
-        let mut text = String::new();
-        while let Some(line) = process.next_line() {
-            text.push_str(&line);
-            text.push('\n');
-        }
-        process.finish();
-        text
+        self.start().run()
     }
-}
-
-/// Waits until somebody at `site` listens on `port`; `server` must not end before.
-#[track_caller]
-fn wait_until_listening(site: &Site, server: &mut Process, port: u16) {
-    let wanted = format!("{port:04X}");
-    let listens = |line: &str| {
-        let mut words = line.split_whitespace().skip(1);
-        let local = words.next().unwrap_or_default();
-        local.rsplit(':').next() == Some(&wanted) && words.nth(1) == Some("0A")
-    };
-    let ended = eventually(
-        "a listening server",
-        || {
-            let tables = site
-                .command(Path::new("cat"), [])
-                .args(["/proc/net/tcp", "/proc/net/tcp6"])
-                .output()
-                .ok()?;
-            let is_there = String::from_utf8_lossy(&tables.stdout).lines().any(listens);
-            (is_there || server.has_ended()).then_some(!is_there)
-        },
-        || format!("port {port}"),
-    );
-    assert!(!ended, "the server ended:\n{}", server.output());
 }

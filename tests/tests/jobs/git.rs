@@ -1,5 +1,6 @@
 //! git over HTTP: clones, fetches and pushes.
 
+use yasmin_tests::installed::find;
 use yasmin_tests::job::{self, Job, Rings, Stage};
 
 use crate::web::start_nginx;
@@ -90,7 +91,7 @@ fn objects(stage: &Stage, folder: &str) -> String {
 fn smart(stage: &Stage) {
     let (port, fcgi) = (Stage::port(), Stage::port());
     let repository = make_repository(stage);
-    let backend = job::find("git-http-backend").unwrap();
+    let backend = find("git-http-backend").unwrap();
     let socket = format!("tcp:{}:{fcgi}", stage.ip());
     let mut wrapper = stage.server("fcgiwrap", &["-c", "2", "-s", &socket]).listen(fcgi);
     let server = format!(

@@ -5,20 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use yasmin_tests::job::find;
+use yasmin_tests::installed::find_or_say;
 use yasmin_tests::lab::{Knobs, Lab, artefact};
 use yasmin_tests::netns::Net;
 use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::status::Bytes;
-
-/// Where `name` is, or `None` after saying that it is not there.
-fn installed(name: &str) -> Option<PathBuf> {
-    let found = find(name);
-    if found.is_none() {
-        eprintln!("skipped: {name} is not installed");
-    }
-    found
-}
 
 fn source(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/languages").join(name).display().to_string()
@@ -58,7 +49,7 @@ fn echo(program: &Path, first: &[&str], last: &[&str]) {
 
 #[test]
 fn java_blocking_and_nio() {
-    let (Some(java), Some(_)) = (installed("java"), installed("javac")) else { return };
+    let (Some(java), Some(_)) = (find_or_say("java"), find_or_say("javac")) else { return };
     for kind in ["blocking", "nio"] {
         echo(&java, &[&source("Echo.java")], &[kind]);
     }
@@ -66,14 +57,14 @@ fn java_blocking_and_nio() {
 
 #[test]
 fn node() {
-    let Some(node) = installed("node") else { return };
+    let Some(node) = find_or_say("node") else { return };
     echo(&node, &[&source("echo.js")], &[]);
 }
 
 /// libuv sets up io_uring by itself, here because it is asked to. It is refused and falls back.
 #[test]
 fn io_uring_of_libuv_is_refused() {
-    let Some(node) = installed("node") else { return };
+    let Some(node) = find_or_say("node") else { return };
     let lab = Lab::new(Net::Loopback, Knobs::default());
     let mut command = lab.command(&lab.a, &node);
     let program = "require('fs').readFile('/proc/self/stat', () => console.log('read'));
@@ -93,13 +84,13 @@ fn io_uring_of_libuv_is_refused() {
 
 #[test]
 fn perl() {
-    let Some(perl) = installed("perl") else { return };
+    let Some(perl) = find_or_say("perl") else { return };
     echo(&perl, &[&source("echo.pl")], &[]);
 }
 
 /// Builds the Go program, with libc or without; `None` where there is no Go.
 fn go(folder: &Path, with_libc: bool) -> Option<PathBuf> {
-    let go = installed("go")?;
+    let go = find_or_say("go")?;
     let mut sources = vec![source("echo.go")];
     if with_libc {
         sources.push(source("cgo.go"));
