@@ -20,7 +20,7 @@ pub struct Adaptive {
 
 /// Work for each function, up to a limit, and more for each function and node: on a core of 2020,
 /// milliseconds for hundreds of functions and less than a second for ten thousand.
-const WORK_EACH: u64 = 50_000;
+const WORK_EACH: u64 = 200_000;
 const WORK: u64 = 2_000_000;
 const WORK_TABLE: u64 = 60;
 

@@ -25,6 +25,7 @@ mod dice;
 mod error;
 mod exact;
 mod first_free;
+mod forest;
 mod host;
 mod model;
 mod numad_like;

@@ -9,8 +9,12 @@ use crate::state::{NOWHERE, State};
 const HANDFUL: usize = 24;
 /// Functions times nodes up to which single functions are moved between handfuls.
 const SMALL: usize = 4096;
-/// How much worse than the best a placement may be that the search goes on from, at first.
+/// How much worse than the best a placement may be that the search goes on from, at the beginning
+/// of a round; every second round goes far.
 const PATIENCE: f64 = 0.02;
+const FAR: f64 = 0.3;
+/// Of small problems.
+const ROUNDS: u64 = 4;
 
 /// Changes below this are rounding.
 fn tiny(state: &State<'_>) -> f64 {
@@ -110,43 +114,87 @@ pub fn sweep(state: &mut State<'_>, limit: u64) {
             break;
         }
         let bound = state.cost - tiny(state);
+        let chain = state.problem.chains[chain].clone();
         retry(state, &[chain], (0, 0), bound);
     }
 }
 
-/// Takes some chains out and puts them back, again and again, and leaves the best.
+/// Takes functions out and puts them back, again and again, and leaves the best. In rounds: each
+/// begins with the best, at first far from which the search may go, then less and less far.
 pub fn shake(state: &mut State<'_>, limit: u64) {
-    let chains = state.problem.chains.len();
-    if chains == 0 {
+    if state.problem.chains.is_empty() {
         return;
     }
     let mut dice = Dice(0x9a75_6d1e);
-    let begun = state.work;
-    let span = limit.saturating_sub(begun).max(1) as f64;
     let mut best = (state.cost, state.places.clone());
     let small = state.places.len() * state.problem.nodes <= SMALL;
-    while state.work < limit {
-        let left = 1.0 - (state.work - begun) as f64 / span;
-        let picked = pick(state, &mut dice);
-        let bound = best.0 + PATIENCE * best.0.abs() * left * left * dice.fraction();
-        // A chain does not know what others will need: now and then it is held off a node.
-        let node = dice.below(state.problem.nodes);
-        let closed =
-            if dice.below(3) == 0 { 1 + dice.below(state.problem.room[node] + 1) } else { 0 };
-        retry(state, &picked, (node, closed), bound);
-        if small && dice.below(8) == 0 {
-            settle(state, limit);
+    let rounds = if small { ROUNDS } else { 1 };
+    for round in 0..rounds {
+        let begun = state.work;
+        let span = (limit.saturating_sub(begun) / (rounds - round)).max(1);
+        let patience = if round % 2 == 1 { FAR } else { PATIENCE };
+        while state.work < begun + span {
+            let left = 1.0 - (state.work - begun) as f64 / span as f64;
+            let slack = patience * left * left * dice.fraction();
+            let bound = best.0 + slack * best.0.abs();
+            if small && dice.below(3) == 0 {
+                let picked = pick_functions(state, &mut dice);
+                retry(state, &picked, (0, 0), bound);
+            } else {
+                let picked: Vec<Vec<u32>> = pick(state, &mut dice);
+                // A chain does not know what others will need: now and then it is held off a node.
+                let node = dice.below(state.problem.nodes);
+                let closed = if dice.below(3) == 0 {
+                    1 + dice.below(state.problem.room[node] + 1)
+                } else {
+                    0
+                };
+                retry(state, &picked, (node, closed), bound);
+            }
+            if small && dice.below(8) == 0 {
+                settle(state, limit);
+            }
+            if state.cost < best.0 - tiny(state) {
+                best = (state.cost, state.places.clone());
+            }
+            state.work += 32;
         }
-        if state.cost < best.0 - tiny(state) {
-            best = (state.cost, state.places.clone());
-        }
-        state.work += 32;
+        restore(state, &best.1);
     }
-    restore(state, &best.1);
+}
+
+/// Pieces of chains, so that each goes back as a whole: those at one or two nodes, or runs of
+/// some length anywhere.
+fn pick_functions(state: &State<'_>, dice: &mut Dice) -> Vec<Vec<u32>> {
+    let problem = state.problem;
+    let mut pieces: Vec<Vec<u32>> = Vec::new();
+    if dice.below(2) == 0 {
+        let near: Vec<u32> =
+            (0..1 + dice.below(2)).map(|_| dice.below(problem.nodes) as u32).collect();
+        for chain in &problem.chains {
+            let piece: Vec<u32> = chain
+                .iter()
+                .copied()
+                .filter(|one| near.contains(&state.places[*one as usize]))
+                .collect();
+            if !piece.is_empty() {
+                pieces.push(piece);
+            }
+        }
+    } else {
+        for _ in 0..2 + dice.below(3) {
+            let chain = &problem.chains[dice.below(problem.chains.len())];
+            let first = dice.below(chain.len());
+            let length = 1 + dice.below((chain.len() - first).min(4));
+            pieces.push(chain[first..][..length].to_vec());
+        }
+    }
+    dice.shuffle(&mut pieces);
+    pieces
 }
 
 /// Some chains: any, or such as use one node, or two.
-fn pick(state: &State<'_>, dice: &mut Dice) -> Vec<usize> {
+fn pick(state: &State<'_>, dice: &mut Dice) -> Vec<Vec<u32>> {
     let problem = state.problem;
     let chains = problem.chains.len();
     let kind = dice.below(3);
@@ -178,25 +226,25 @@ fn pick(state: &State<'_>, dice: &mut Dice) -> Vec<usize> {
     if dice.below(3) > 0 {
         picked.sort_unstable();
     }
-    picked
+    picked.into_iter().map(|chain| problem.chains[chain].clone()).collect()
 }
 
-/// Takes chains out and puts them back in this order, with `closed` CPUs of a node not to be
-/// had; undone unless it then costs less than `bound`.
-fn retry(state: &mut State<'_>, chains: &[usize], closed: (usize, usize), bound: f64) {
-    let problem = state.problem;
+/// Takes functions out and puts them back, path by path in this order, with `closed` CPUs of a
+/// node not to be had; undone unless it then costs less than `bound`.
+fn retry(state: &mut State<'_>, paths: &[Vec<u32>], closed: (usize, usize), bound: f64) {
     let mut before = Vec::new();
-    for chain in chains {
-        for function in &problem.chains[*chain] {
-            if state.places[*function as usize] != NOWHERE {
-                before.push((*function, state.take(*function)));
-            }
+    for function in paths.iter().flatten() {
+        if state.places[*function as usize] != NOWHERE {
+            before.push((*function, state.take(*function)));
         }
     }
     let spare = state.room.iter().sum::<usize>() - before.len();
     let closed = (closed.0, closed.1.min(state.room[closed.0]).min(spare));
     state.room[closed.0] -= closed.1;
-    build(state, chains.iter().copied());
+    let mut rest = Vec::new();
+    for path in paths {
+        put_rest(state, path, &mut rest);
+    }
     state.room[closed.0] += closed.1;
     if state.cost >= bound {
         for (function, _) in &before {
@@ -210,13 +258,17 @@ fn retry(state: &mut State<'_>, chains: &[usize], closed: (usize, usize), bound:
 
 /// Puts those functions of the chains that are nowhere, chain by chain.
 pub fn build(state: &mut State<'_>, chains: impl Iterator<Item = usize>) {
-    let mut path = Vec::new();
+    let mut rest = Vec::new();
     for chain in chains {
-        path.clear();
-        let own = &state.problem.chains[chain];
-        path.extend(own.iter().filter(|one| state.places[**one as usize] == NOWHERE));
-        state.insert(&path);
+        put_rest(state, &state.problem.chains[chain], &mut rest);
     }
+}
+
+/// Puts those functions of a path that are nowhere.
+fn put_rest(state: &mut State<'_>, path: &[u32], rest: &mut Vec<u32>) {
+    rest.clear();
+    rest.extend(path.iter().filter(|one| state.places[**one as usize] == NOWHERE));
+    state.insert(rest);
 }
 
 pub fn restore(state: &mut State<'_>, places: &[u32]) {

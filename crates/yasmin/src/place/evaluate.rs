@@ -25,7 +25,7 @@ pub struct Evaluate {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub hosts: u64,
     /// Steps after which `exact` gives up and its bound counts
-    #[arg(long, value_name = "N", default_value_t = 2000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub steps: u64,
     /// The first of the hosts' seeds
     #[arg(long, default_value_t = 0)]
