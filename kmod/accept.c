@@ -13,8 +13,9 @@ static void refuse(struct peer *peer, const struct wire_message *connect)
 static int map_channel(struct conn *conn, const struct wire_message *connect)
 {
 	unsigned int count = 1 + 2 * (1 << conn->class);
+	grant_ref_t indirect[] = { connect->indirect_ref, connect->indirect_more_ref };
 	grant_ref_t *refs = kvcalloc(count, sizeof(*refs), GFP_KERNEL);
-	int err = refs ? area_copy_refs(conn->peer->domid, connect->indirect_ref, refs, count) : -ENOMEM;
+	int err = refs ? area_copy_refs(conn->peer->domid, indirect, refs, count) : -ENOMEM;
 
 	if (!err)
 		err = area_map(&conn->area, conn->peer->domid, refs, count);
@@ -64,7 +65,7 @@ void accept_connect(struct peer *peer, const struct wire_message *connect)
 	struct sock *listener, *child = NULL;
 	struct conn *conn;
 
-	if (!(connect->role & WIRE_FROM_CONNECTOR) || connect->class > WIRE_MAX_CLASS ||
+	if (!(connect->role & WIRE_FROM_CONNECTOR) || connect->class > WIRE_BELL_MAX_CLASS ||
 	    (connect->type != WIRE_STREAM && connect->type != WIRE_SEQPACKET))
 		goto refused;
 	/* A name that is taken: an answer would be taken for that connection's. */

@@ -3,11 +3,16 @@
  * Pages shared with a peer. Whoever made them grants them and ends the grants once; the other maps them
  * by references that it has copied out once. Neither reads a reference from shared memory again.
  */
+#include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
+#include <linux/sort.h>
 #include <xen/page.h>
 
 #include "yasmin.h"
+
+/* Granted pages come in runs of so many: 64 KiB. */
+#define RUN_ORDER 4
 
 struct totals totals;
 
@@ -33,29 +38,58 @@ static void area_free(struct area *area)
 	*area = (struct area){};
 }
 
+/*
+ * Zeroed pages, some of them one after the other, so that copies are long; one at a time if memory is in
+ * pieces. Returns the first of 1 << *order. Other users of the machine come first: nobody is killed for a
+ * larger ring.
+ */
+static struct page *make_pages(unsigned int wanted, unsigned int *order)
+{
+	gfp_t flags = GFP_KERNEL | __GFP_ZERO | __GFP_NORETRY | __GFP_NOWARN;
+	struct page *page;
+
+	*order = min_t(unsigned int, ilog2(wanted), RUN_ORDER);
+	page = alloc_pages(flags, *order);
+	if (page) {
+		split_page(page, *order);
+		return page;
+	}
+	*order = 0;
+	return alloc_page(flags);
+}
+
+/* Grants one page and takes it in. */
+static int add_page(struct area *area, domid_t domid, struct page *page)
+{
+	int ref = gnttab_grant_foreign_access(domid, xen_page_to_gfn(page), 0);
+
+	if (ref < 0)
+		return ref;
+	area->pages[area->count] = page;
+	area->addresses[area->count] = page_address(page);
+	area->refs[area->count] = ref;
+	area->count++;
+	atomic_long_inc(&totals.granted_pages);
+	return 0;
+}
+
 /* Makes `count` zeroed pages and grants them; -ENOMEM, -ENOSPC: there is nothing to undo. */
 int area_grant(struct area *area, domid_t domid, unsigned int count)
 {
-	int ref, err = area_alloc(area, count, false);
+	int err = area_alloc(area, count, false);
 
-	/* Other users of the machine come first: nobody is killed for a larger ring. */
-	for (; !err && area->count < count; area->count++) {
-		struct page *page = alloc_page(GFP_KERNEL | __GFP_ZERO | __GFP_NORETRY | __GFP_NOWARN);
+	while (!err && area->count < count) {
+		/* The first page is the header: the rings begin where a run begins. */
+		unsigned int i, order, wanted = area->count ? count - area->count : 1;
+		struct page *page = make_pages(wanted, &order);
 
-		if (!page) {
+		if (!page)
 			err = -ENOMEM;
-			break;
+		for (i = 0; page && i < 1u << order; i++) {
+			err = err ?: add_page(area, domid, page + i);
+			if (err)
+				__free_page(page + i);
 		}
-		ref = gnttab_grant_foreign_access(domid, xen_page_to_gfn(page), 0);
-		if (ref < 0) {
-			__free_page(page);
-			err = ref;
-			break;
-		}
-		area->pages[area->count] = page;
-		area->addresses[area->count] = page_address(page);
-		area->refs[area->count] = ref;
-		atomic_long_inc(&totals.granted_pages);
 	}
 	if (err)
 		area_grant_end(area);
@@ -74,8 +108,7 @@ void area_grant_end(struct area *area)
 	area_free(area);
 }
 
-/* Copies the list of grants out of the peer's page, once. */
-int area_copy_refs(domid_t domid, grant_ref_t indirect, grant_ref_t *refs, unsigned int count)
+static int copy_refs(domid_t domid, grant_ref_t indirect, grant_ref_t *refs, unsigned int count)
 {
 	struct page *page = alloc_page(GFP_KERNEL);
 	struct gnttab_copy copy = {
@@ -95,6 +128,24 @@ int area_copy_refs(domid_t domid, grant_ref_t indirect, grant_ref_t *refs, unsig
 	return copy.status == GNTST_okay ? 0 : -EPROTO;
 }
 
+/* Copies the list of grants out of the peer's pages, one or two, once. */
+int area_copy_refs(domid_t domid, const grant_ref_t *indirect, grant_ref_t *refs, unsigned int count)
+{
+	unsigned int first = min_t(unsigned int, count, WIRE_INDIRECT_REFS);
+	int err = copy_refs(domid, indirect[0], refs, first);
+
+	if (!err && count > first)
+		err = copy_refs(domid, indirect[1], refs + first, count - first);
+	return err;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct page *left = *(struct page **)a, *right = *(struct page **)b;
+
+	return left < right ? -1 : left > right;
+}
+
 /* Maps a peer's pages; on failure there is nothing to undo. */
 int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count)
 {
@@ -111,6 +162,8 @@ int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned
 		kvfree(ops);
 		return err;
 	}
+	/* Most lie one after the other then: copies are long. */
+	sort(area->pages, count, sizeof(*area->pages), by_address, NULL);
 	area->count = count;
 	for (i = 0; i < count; i++) {
 		area->refs[i] = refs[i];

@@ -20,11 +20,17 @@
 /* So many events in a row with nothing new are a storm. */
 #define IDLE_EVENTS_MAX 64
 
+struct sums sums;
+
 static void conn_free(struct kref *ref)
 {
 	struct conn *conn = container_of(ref, struct conn, ref);
 
 	bell_end(&conn->bell, conn);
+	atomic64_add(conn->sent_bytes, &sums.copied_in);
+	atomic64_add(conn->received_bytes, &sums.copied_out);
+	atomic64_add(conn->bells, &sums.bells);
+	atomic64_add(conn->events, &sums.events);
 	area_grant_end(&conn->indirect);
 	if (conn->area.mapped)
 		area_unmap(&conn->area);
@@ -185,8 +191,8 @@ static int make_channel(struct conn *conn)
 	domid_t domid = conn->peer->domid;
 	struct wire_header *header;
 	struct wire_block *block;
-	unsigned int count;
-	int err, i;
+	unsigned int count, i;
+	int err;
 
 	while (1) {
 		count = 1 + 2 * (1 << conn->class);
@@ -204,10 +210,15 @@ static int make_channel(struct conn *conn)
 		block->word = wire_word(0, conn->class, WIRE_PARKED);
 	}
 	conn_lay_out(conn);
-	err = area_grant(&conn->indirect, domid, 1);
+	err = area_grant(&conn->indirect, domid, DIV_ROUND_UP(count, WIRE_INDIRECT_REFS));
 	if (err)
 		return err;
-	memcpy(conn->indirect.addresses[0], conn->area.refs, count * sizeof(grant_ref_t));
+	for (i = 0; i < conn->indirect.count; i++) {
+		unsigned int done = i * WIRE_INDIRECT_REFS;
+
+		memcpy(conn->indirect.addresses[i], conn->area.refs + done,
+		       min_t(unsigned int, count - done, WIRE_INDIRECT_REFS) * sizeof(grant_ref_t));
+	}
 	return bell_offer(&conn->bell, domid, conn_interrupt, conn);
 }
 
@@ -215,7 +226,7 @@ static u8 class_of(u64 bytes)
 {
 	u8 class = 0;
 
-	while (class < WIRE_MAX_CLASS && wire_class_bytes(class) < bytes)
+	while (class < WIRE_BELL_MAX_CLASS && wire_class_bytes(class) < bytes)
 		class++;
 	return class;
 }
@@ -260,6 +271,7 @@ int conn_connect(struct vsock_sock *vsk)
 		.connector_port = vsk->local_addr.svm_port,
 		.acceptor_port = vsk->remote_addr.svm_port,
 		.indirect_ref = conn->indirect.refs[0],
+		.indirect_more_ref = conn->indirect.count > 1 ? conn->indirect.refs[1] : 0,
 		.event_port = conn->bell.port,
 	};
 	err = control_send(peer, &message);

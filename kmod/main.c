@@ -16,7 +16,7 @@ static int set_ring_pages(const char *value, const struct kernel_param *param)
 
 	if (err)
 		return err;
-	if (!is_power_of_2(pages) || pages > 1 << WIRE_MAX_CLASS)
+	if (!is_power_of_2(pages) || pages > 1 << WIRE_BELL_MAX_CLASS)
 		return -EINVAL;
 	return param_set_uint(value, param);
 }
@@ -26,7 +26,7 @@ static const struct kernel_param_ops ring_pages_ops = {
 	.get = param_get_uint,
 };
 module_param_cb(ring_pages, &ring_pages_ops, &ring_pages, 0644);
-MODULE_PARM_DESC(ring_pages, "pages for each direction of a connection: 1, 2, 4 to 256 (default 128: 512 KiB)");
+MODULE_PARM_DESC(ring_pages, "pages for each direction of a connection: 1, 2, 4 to 512 (default 128: 512 KiB)");
 module_param(max_connections, uint, 0644);
 MODULE_PARM_DESC(max_connections, "connections accepted from one peer at a time");
 

@@ -22,12 +22,12 @@ struct parts {
 	u8 state;
 };
 
-static bool decode(u64 word, struct parts *parts)
+static bool decode(u64 word, bool bell, struct parts *parts)
 {
 	parts->tail = word >> WIRE_TAIL_SHIFT;
 	parts->class = word >> WIRE_CLASS_SHIFT & WIRE_CLASS_MASK;
 	parts->state = word & WIRE_STATE_MASK;
-	return parts->state != WIRE_INVALID && parts->class <= WIRE_MAX_CLASS;
+	return parts->state != WIRE_INVALID && parts->class <= (bell ? WIRE_BELL_MAX_CLASS : WIRE_MAX_CLASS);
 }
 
 static u64 load(const u64 *at)
@@ -44,11 +44,14 @@ static struct ring_span span(void *const *pages, u64 position, u8 class, u32 len
 {
 	u32 at = position & (wire_class_bytes(class) - 1);
 	u32 in_page = at & (WIRE_PAGE_BYTES - 1);
+	u32 page = at >> WIRE_PAGE_SHIFT, last = (wire_class_bytes(class) >> WIRE_PAGE_SHIFT) - 1;
+	u32 piece = WIRE_PAGE_BYTES - in_page;
+	u8 *from = (u8 *)pages[page] + in_page;
 
-	return (struct ring_span){
-		.at = (u8 *)pages[at >> WIRE_PAGE_SHIFT] + in_page,
-		.len_bytes = min(len_bytes, (u32)(WIRE_PAGE_BYTES - in_page)),
-	};
+	for (; piece < len_bytes && page < last; page++, piece += WIRE_PAGE_BYTES)
+		if ((u8 *)pages[page + 1] != (u8 *)pages[page] + WIRE_PAGE_BYTES)
+			break;
+	return (struct ring_span){ .at = from, .len_bytes = min(len_bytes, piece) };
 }
 
 /* ---- the sender ---- */
@@ -75,7 +78,7 @@ static bool sender_load(struct ring_sender *s, u64 *word, struct parts *parts)
 	if (s->broken)
 		return false;
 	*word = load(&s->block->word);
-	follows = decode(*word, parts) && parts->tail == s->tail && parts->class <= s->max_class;
+	follows = decode(*word, s->bell, parts) && parts->tail == s->tail && parts->class <= s->max_class;
 	if (parts->state == WIRE_OPEN)
 		follows = follows && s->open && parts->class == s->class;
 	if (s->bell)
@@ -286,7 +289,7 @@ static bool take_word(struct ring_receiver *r, u64 word, u64 own_tcp_position)
 	u64 size, left;
 	bool moved;
 
-	if (!decode(word, &parts))
+	if (!decode(word, r->bell, &parts))
 		return receiver_breaks(r);
 	size = wire_class_bytes(parts.class);
 	moved = parts.tail != r->tail_seen;

@@ -57,7 +57,7 @@ struct ring_write {
 	u8 state;
 };
 
-/* A piece of memory that lies in one page. */
+/* A piece of memory in one page, or in several that lie one after the other. */
 struct ring_span {
 	void *at;
 	u32 len_bytes;

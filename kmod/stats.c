@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * /sys/kernel/debug/yasmin/connections: a line for each connection and its counters; totals: what must be
- * back at the same figures when all are closed. For people and tests; root only, as debugfs is.
+ * back at the same figures when all are closed; sums: what closed connections did. For people and tests;
+ * root only, as debugfs is.
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -65,12 +66,22 @@ static int totals_show(struct seq_file *file, void *data)
 }
 DEFINE_SHOW_ATTRIBUTE(totals);
 
+static int sums_show(struct seq_file *file, void *data)
+{
+	seq_printf(file, "copied_in_bytes %lld\ncopied_out_bytes %lld\nbells %lld\nevents %lld\n",
+		   atomic64_read(&sums.copied_in), atomic64_read(&sums.copied_out),
+		   atomic64_read(&sums.bells), atomic64_read(&sums.events));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(sums);
+
 void stats_start(void)
 {
 	folder = debugfs_create_dir("yasmin", NULL);
 	debugfs_create_file("connections", 0400, folder, NULL, &connections_fops);
 	debugfs_create_file("peers", 0400, folder, NULL, &peers_fops);
 	debugfs_create_file("totals", 0400, folder, NULL, &totals_fops);
+	debugfs_create_file("sums", 0400, folder, NULL, &sums_fops);
 }
 
 void stats_stop(void)

@@ -29,6 +29,7 @@ typedef uint64_t u64;
 #define WIRE_PAGE_BYTES		4096
 #define WIRE_PAGE_SHIFT		12
 #define WIRE_MAX_CLASS		8
+#define WIRE_BELL_MAX_CLASS	9	/* section 9 */
 #define WIRE_BLOCK_OFFSET	1024
 #define WIRE_BLOCK_STRIDE	1024
 
@@ -103,10 +104,10 @@ struct wire_message {
 	u32 id;			/* the connector's name for the connection */
 	u32 connector_port;	/* CONNECT */
 	u32 acceptor_port;	/* CONNECT */
-	u32 indirect_ref;	/* CONNECT: grant of the page that holds the grants */
+	u32 indirect_ref;	/* CONNECT: grant of the page that lists the grants */
 	u32 event_port;		/* CONNECT: the connector's event channel */
 	u32 flags;		/* SHUTDOWN */
-	u32 reserved;
+	u32 indirect_more_ref;	/* CONNECT: of the page with the rest of the list, if one does not hold it */
 };
 
 struct wire_queue_index {

@@ -82,7 +82,7 @@ struct conn {
 	struct sock *sk;		/* NULL once the socket has let go */
 
 	struct area area;
-	struct area indirect;		/* connector: the page that lists the grants */
+	struct area indirect;		/* connector: the pages that list the grants, one or two */
 	struct bell bell;
 	struct ring_sender tx;
 	struct ring_receiver rx;
@@ -102,6 +102,12 @@ struct totals {
 };
 extern struct totals totals;
 
+/* What connections that are over have done: bytes copied once by us, bells that we rang, events that came. */
+struct sums {
+	atomic64_t copied_in, copied_out, bells, events;
+};
+extern struct sums sums;
+
 extern unsigned int ring_pages, max_connections;
 
 /* area.c: grants. */
@@ -109,7 +115,7 @@ int area_grant(struct area *area, domid_t domid, unsigned int count);
 void area_grant_end(struct area *area);
 int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count);
 void area_unmap(struct area *area);
-int area_copy_refs(domid_t domid, grant_ref_t indirect, grant_ref_t *refs, unsigned int count);
+int area_copy_refs(domid_t domid, const grant_ref_t *indirect, grant_ref_t *refs, unsigned int count);
 
 /* bell.c: event channels. */
 int bell_offer(struct bell *bell, domid_t domid, irq_handler_t handler, void *data);
