@@ -8,6 +8,7 @@
 
 unsigned int ring_pages = 128;
 unsigned int max_connections = 1024;
+unsigned int linger_us = 20;
 
 static int set_ring_pages(const char *value, const struct kernel_param *param)
 {
@@ -29,6 +30,8 @@ module_param_cb(ring_pages, &ring_pages_ops, &ring_pages, 0644);
 MODULE_PARM_DESC(ring_pages, "pages for each direction of a connection: 1, 2, 4 to 512 (default 128: 512 KiB)");
 module_param(max_connections, uint, 0644);
 MODULE_PARM_DESC(max_connections, "connections accepted from one peer at a time");
+module_param(linger_us, uint, 0644);
+MODULE_PARM_DESC(linger_us, "how long a receiver looks on, yielding, before it sleeps (default 20; 0: not at all)");
 
 static int __init yasmin_init(void)
 {

@@ -218,6 +218,12 @@ enum ring_answer ring_ask_wake(struct ring_sender *s, u32 room_bytes)
 	return wire_class_bytes(parts.class) - used >= room_bytes ? RING_RING : RING_FULL;
 }
 
+/* Takes the wish back: the head is past that. A bell may be under way all the same. */
+void ring_ask_no_wake(struct ring_sender *s)
+{
+	__atomic_store_n(&s->block->wake, s->head_seen, __ATOMIC_RELAXED);
+}
+
 /* Parks: RING if it was open, TCP if not. Not with a bell. */
 enum ring_answer ring_sender_park(struct ring_sender *s)
 {

@@ -73,6 +73,7 @@ void ring_fill(const struct ring_sender *s, const struct ring_write *write, u32 
 enum ring_answer ring_publish(struct ring_sender *s, const struct ring_write *write, u32 len_bytes,
 			      u64 tcp_position);
 enum ring_answer ring_ask_wake(struct ring_sender *s, u32 room_bytes);
+void ring_ask_no_wake(struct ring_sender *s);
 enum ring_answer ring_sender_park(struct ring_sender *s);
 enum ring_answer ring_unread(struct ring_sender *s, u64 *unread_bytes);
 

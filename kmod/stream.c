@@ -4,9 +4,17 @@
  * receiver parks before it sleeps, and is then told once; a sender that finds the ring full asks to be told
  * when half of it is free. All under lock_sock.
  */
+#include <linux/ktime.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
 #include <linux/uio.h>
+#include <asm/xen/hypercall.h>
+#include <xen/interface/sched.h>
 
 #include "yasmin.h"
+
+/* After so many in vain, one sleep in so many is preceded by a look. */
+#define VAIN_LINGERS_MAX 16
 
 /* So much is published or given back at a time, so that both sides work at once. */
 #define CHUNK_BYTES (64u * 1024)
@@ -149,6 +157,56 @@ ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, i
 	conn->receives++;
 	conn->received_bytes += done;
 	return done ?: (len ? -EFAULT : 0);
+}
+
+/*
+ * Before a program sleeps: looks on for a moment, and gives the processor to whoever else wants it, the peer
+ * perhaps. To sleep and be woken costs more than most peers take to answer. Not while anybody in this guest
+ * waits for the processor or for the socket; rarely where it was in vain the last times.
+ */
+static bool linger(struct conn *conn, struct sock *sk, bool sends)
+{
+	u64 until_ns, us = READ_ONCE(linger_us);
+
+	if (!us || (conn->vain_lingers >= VAIN_LINGERS_MAX && ++conn->vain_lingers % VAIN_LINGERS_MAX))
+		return false;
+	until_ns = ktime_get_ns() + us * NSEC_PER_USEC;
+	while (single_task_running() && !signal_pending(current) && !wq_has_sleeper(&sk->sk_lock.wq)) {
+		HYPERVISOR_sched_op(SCHEDOP_yield, NULL);
+		if (sends ? ring_sender_stirs(&conn->tx) : ring_receiver_stirs(&conn->rx)) {
+			conn->vain_lingers = 0;
+			return true;
+		}
+		if (ktime_get_ns() >= until_ns)
+			break;
+	}
+	conn->vain_lingers++;
+	return false;
+}
+
+/* The direction is parked already, so that nothing is missed. */
+int stream_linger_receive(struct vsock_sock *vsk, size_t target, struct vsock_transport_recv_notify_data *data)
+{
+	struct conn *conn = conn_usable(vsk);
+
+	if (conn && linger(conn, sk_vsock(vsk), false))
+		__set_current_state(TASK_RUNNING);
+	return 0;
+}
+
+/* Needs no bell while it looks; asks for it again, and so looks once more, if that was in vain. */
+int stream_linger_send(struct vsock_sock *vsk, struct vsock_transport_send_notify_data *data)
+{
+	struct conn *conn = conn_usable(vsk);
+	struct sock *sk = sk_vsock(vsk);
+
+	if (!conn || !READ_ONCE(linger_us))
+		return 0;
+	ring_ask_no_wake(&conn->tx);
+	/* The core sleeps until its own wait entry was woken: so that one is. */
+	if (linger(conn, sk, true) || stream_has_space(vsk))
+		sk->sk_write_space(sk);
+	return 0;
 }
 
 /* Always parked: who is told by events at the edge hears of each arrival, as on TCP. */

@@ -113,11 +113,11 @@ struct vsock_transport transport = {
 	.notify_poll_in = stream_poll_in,
 	.notify_poll_out = stream_poll_out,
 	.notify_recv_init = recv_nothing,
-	.notify_recv_pre_block = recv_nothing,
+	.notify_recv_pre_block = stream_linger_receive,
 	.notify_recv_pre_dequeue = recv_nothing,
 	.notify_recv_post_dequeue = recv_nothing_after,
 	.notify_send_init = send_nothing,
-	.notify_send_pre_block = send_nothing,
+	.notify_send_pre_block = stream_linger_send,
 	.notify_send_pre_enqueue = send_nothing,
 	.notify_send_post_enqueue = send_nothing_after,
 };

@@ -87,6 +87,8 @@ struct conn {
 	struct ring_sender tx;
 	struct ring_receiver rx;
 
+	unsigned int vain_lingers;	/* in a row; under lock_sock */
+
 	/* seqpacket: room that a message waits for, 0: none does */
 	u32 room_wanted;
 
@@ -108,7 +110,7 @@ struct sums {
 };
 extern struct sums sums;
 
-extern unsigned int ring_pages, max_connections;
+extern unsigned int ring_pages, max_connections, linger_us;
 
 /* area.c: grants. */
 int area_grant(struct area *area, domid_t domid, unsigned int count);
@@ -167,6 +169,8 @@ s64 stream_has_data(struct vsock_sock *vsk);
 s64 stream_has_space(struct vsock_sock *vsk);
 ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
 ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, int flags);
+int stream_linger_receive(struct vsock_sock *vsk, size_t target, struct vsock_transport_recv_notify_data *data);
+int stream_linger_send(struct vsock_sock *vsk, struct vsock_transport_send_notify_data *data);
 int stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready);
 int stream_poll_out(struct vsock_sock *vsk, size_t target, bool *ready);
 u32 seqpacket_has_data(struct vsock_sock *vsk);
