@@ -1,119 +1,129 @@
 #!/usr/bin/env python3
-"""bench.py [--out FOLDER] [--bytes N] [--rings KiB,KiB,...]: what paths between two guests give.
+"""bench.py [--out FOLDER] [--quick] [--pairs N]: the paper's measurements between guests.
 
 Boots the lab with counted instructions, so that ratios hold whatever the host is doing (absolute figures
-mean nothing), measures TCP over netfront, Xen's libvchan and yasmin's AF_VSOCK in one run,
-writes results.json and prints tables.
+mean nothing), and measures in one run TCP over netfront and netback, Xen's libvchan, and yasmin's
+AF_VSOCK. Writes results.json, prints tables, and draws figures where matplotlib is installed.
 """
 import argparse
 import json
 import os
-import re
+import platform
 import signal
 import subprocess
 import sys
+import threading
+import time
 
+import bench_paths
+import bench_tables
 import check_vsock
 import lab
-from check import finish, run, start
+from bench_paths import GUESTS, Vchan, netfront, yasmin
 
-SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144]
-ECHOES = 100
-
-
-def flow(family, address, arguments, timeout_s=120):
-    """One run of `flow` from a to b: nanoseconds that it took."""
-    start("b", "flow", f"flow {family} listen 5101")
-    run("b", "until grep -q listening /tmp/flow.out; do usleep 10000; done")
-    output = run("a", f"flow {family} connect {address} 5101 -q {arguments}", timeout_s=timeout_s)
-    finish("b", "flow")
-    return int(re.search(r" ns (\d+)", output)[1])
+LATENCY_SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, 1 << 20, 2 << 20]
+CHUNKS = [256, 1024, 4096, 16384, 65536, 262144, 1 << 20]
+RINGS_KIB = [4, 16, 64, 512]
+ALL_RINGS_KIB = [4 << i for i in range(10)]
+# Xen's library makes none larger.
+VCHAN_MAX_KIB = 1024
 
 
-def vchan(ring_bytes, arguments, timeout_s=120):
-    a, b = (int(run("dom0", f"xl domid {name}")) for name in "ab")
-    start("b", "vchan", f"vchan listen {a} {ring_bytes}")
-    run("b", "until grep -q listening /tmp/vchan.out; do usleep 10000; done")
-    output = run("a", f"vchan connect {b} {arguments}", timeout_s=timeout_s)
-    finish("b", "vchan")
-    return int(re.search(r"ns (\d+)", output)[1])
+def plan(options):
+    """What is measured: (figure, path's name, x, function), in the order of the figures."""
+    steps = []
+    sizes, chunks, stream = LATENCY_SIZES, CHUNKS, options.bytes
+    rings, all_rings = RINGS_KIB, ALL_RINGS_KIB
+    if options.quick:
+        sizes, chunks, rings, all_rings = [1, 4096, 65536, 1 << 20], [4096, 65536], [64, 512], [64, 512, 2048]
+    paths = [netfront(), *(make(ring) for ring in reversed(rings) for make in (yasmin, Vchan))]
+    for path in paths:
+        for size in sizes:
+            steps.append(("latency_us", path.name, size, lambda p=path, s=size: p.round_trip_us(s)))
+    for path in paths:
+        for chunk in chunks:
+            # Small calls cost the most: some thousands of them are enough.
+            some = min(stream, chunk * 10_000)
+            steps.append(("gbit_s", path.name, chunk, lambda p=path, c=chunk, b=some: p.gbit_s(c, b)))
+    for ring in all_rings:
+        steps.append(("ring_gbit_s", "yasmin", ring, lambda p=yasmin(ring): p.gbit_s(65536, stream)))
+        if ring <= VCHAN_MAX_KIB:
+            steps.append(("ring_gbit_s", "libvchan", ring, lambda p=Vchan(ring): p.gbit_s(65536, stream)))
+    for pairs in range(1, options.pairs + 1):
+        for name, path in (("netfront", netfront()), ("yasmin", yasmin(512))):
+            steps.append(("pairs_gbit_s", name, pairs, lambda p=path, n=pairs: at_once(p, n, stream)))
+    steps.append(("iperf3_gbit_s", "netfront", 0, bench_paths.iperf_gbit_s))
+    steps.append(("cost_ns", "a guest", 0, bench_paths.costs_ns))
+    for path in (netfront(), yasmin(512)):
+        steps.append(("carried", path.name, 0, lambda p=path: bench_paths.carried(p, stream)))
+    return steps
 
 
-def measure_flow(family, address, sizes, stream_bytes):
-    return {
-        "round_trip_us": {size: flow(family, address, f"-c {size} -e {ECHOES}") / ECHOES / 1000 for size in sizes},
-        "stream_gbit_s": stream_bytes * 8 / flow(family, address, f"-s {stream_bytes}"),
-    }
+def at_once(path, pairs, stream_bytes):
+    """So many pairs of guests send at once: what all get together, until the last has ended."""
+    took_s, failures = [], []
+
+    def one(pair):
+        try:
+            took_s.append(stream_bytes * 8 / path.gbit_s(65536, stream_bytes, pair) / 1e9)
+        except Exception as error:  # a thread's own is lost otherwise
+            failures.append(error)
+
+    threads = [threading.Thread(target=one, args=(GUESTS[2 * i : 2 * i + 2],)) for i in range(pairs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return pairs * stream_bytes * 8 / max(took_s) / 1e9
 
 
-def measure_vchan(ring_bytes, sizes, stream_bytes):
-    stream_bytes = stream_bytes // 65536 * 65536
-    return {
-        "round_trip_us": {size: vchan(ring_bytes, f"{size} 0 {ECHOES}") / ECHOES / 1000 for size in sizes},
-        "stream_gbit_s": stream_bytes * 8 / vchan(ring_bytes, f"65536 {stream_bytes} 0"),
-    }
-
-
-def iperf(timeout_s=120):
-    start("b", "iperf3", "iperf3 -s -1")
-    run("b", "until netstat -ltn | grep -q :5201; do usleep 10000; done")
-    result = json.loads(run("a", "iperf3 -c 10.0.2.21 -n 30M -J", timeout_s=timeout_s))
-    finish("b", "iperf3")
-    return result["end"]["sum_received"]["bits_per_second"] / 1e9
-
-
-def measure_all(options, results, keep):
-    """Fills `results`; `keep` is called after each path, with what there is."""
-    check_vsock.ready()
-    peer = check_vsock.cid("b")
-    rings = [int(ring) for ring in options.rings.split(",")]
-    results["netfront"] = measure_flow("tcp", "10.0.2.21", SIZES, options.bytes)
-    results["netfront"]["iperf3_gbit_s"] = iperf()
-    keep()
-    for ring in rings:
-        # The largest in full; of the others, what the ring makes of a stream.
-        sizes = SIZES if ring == max(rings) else [1, 65536]
-        run("a", f"echo {ring // 4} >/sys/module/yasmin/parameters/ring_pages")
-        results[f"yasmin {ring} KiB"] = measure_flow("vsock", peer, sizes, options.bytes)
-        keep()
-        results[f"libvchan {ring} KiB"] = measure_vchan(ring * 1024, sizes, options.bytes)
-        keep()
-
-
-def show(name, result):
-    trips = result["round_trip_us"]
-    print(f"{name:<18}{result['stream_gbit_s']:>8.2f}" +
-          "".join(f"{trips[size]:>10.1f}" if size in trips else f"{'':>10}" for size in SIZES), flush=True)
+def measure(options, results):
+    steps = plan(options)
+    started = time.monotonic()
+    for count, (figure, name, x, function) in enumerate(steps, 1):
+        value = function()
+        results.setdefault(figure, {}).setdefault(name, {})[str(x)] = value
+        shown = f"{value:.4g}" if isinstance(value, float) else value
+        print(f"{count:>3}/{len(steps)}  {time.monotonic() - started:5.0f} s  {figure} {name} {x or ''}: {shown}", flush=True)
+        with open(os.path.join(options.out, "results.json"), "w") as file:
+            json.dump(results, file, indent=1)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", default="out/vm-bench")
-    parser.add_argument("--bytes", type=int, default=20_000_000)
-    parser.add_argument("--rings", default="512,64,16,4", help="KiB for each direction")
+    parser.add_argument("--bytes", type=int, default=16 << 20, help="of a stream")
+    parser.add_argument("--pairs", type=int, default=4, choices=range(1, 5), help="of guests at once")
+    parser.add_argument("--quick", action="store_true", help="few sizes, few rings")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, leave it up")
     options = parser.parse_args()
     # Ended from outside, it ends the lab too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    if not options.keep and subprocess.run([sys.executable, lab.__file__, "up", "--icount"]).returncode:
+    boot = [sys.executable, lab.__file__, "up", "--icount", "--guests", str(2 * options.pairs), "--lifetime", "7200"]
+    if not options.keep and subprocess.run(boot).returncode:
         sys.exit(1)
     os.makedirs(options.out, exist_ok=True)
     results = {}
-
-    def keep():
-        name, result = list(results.items())[-1]
-        show(name, result)
-        with open(os.path.join(options.out, "results.json"), "w") as file:
-            json.dump(results, file, indent=1)
-
     try:
-        print(f"{'':<18}{'Gbit/s':>8}   round trip in us, by bytes of the message")
-        print(f"{'':<26}" + "".join(f"{size:>10}" for size in SIZES), flush=True)
-        measure_all(options, results, keep)
-        print(f"iperf3 over netfront: {results['netfront']['iperf3_gbit_s']:.2f} Gbit/s")
+        check_vsock.ready([GUESTS[2 * i : 2 * i + 2] for i in range(options.pairs)])
+        results["about"] = {
+            "qemu": subprocess.check_output(["qemu-system-x86_64", "--version"], text=True).splitlines()[0],
+            "kernel": lab.run("a", "uname -r")[1].strip(), "host": platform.machine(),
+            "linger_us": int(lab.run("a", "cat /sys/module/yasmin/parameters/linger_us")[1]),
+        }
+        measure(options, results)
     finally:
         if not options.keep:
             lab.down()
+    bench_tables.show(results, options.out)
+    try:
+        import bench_plot
+    except ImportError:
+        print("no plots: matplotlib is missing (apt-get install python3-matplotlib)")
+        return
+    bench_plot.draw(results, options.out)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,20 @@ def cid(name):
     return 1000 + int(run("dom0", f"xl domid {name}"))
 
 
+def figures(domain, file):
+    return {name: int(value) for name, value in (line.split() for line in run(domain, f"cat {STATS}/{file}").splitlines())}
+
+
 def totals(domain):
-    return {name: int(value) for name, value in (line.split() for line in run(domain, f"cat {STATS}/totals").splitlines())}
+    return figures(domain, "totals")
 
 
-def ready():
-    """Loads the module in both guests; waits until they have found each other."""
-    for domain in "ab":
+def ready(pairs=("ab",)):
+    """Loads the module in the guests of each pair; waits until they have found each other."""
+    for domain in "".join(pairs):
         # What a check that failed has left behind.
         run(domain, "kill -9 $(pidof flow whole vsock_test hostile) 2>/dev/null; modprobe vsock_loopback && modprobe yasmin")
-    for domain, other in (("a", "b"), ("b", "a")):
+    for domain, other in [pair for a, b in pairs for pair in ((a, b), (b, a))]:
         run(domain, f"until grep -q '^{cid(other)} up' {STATS}/peers; do usleep 50000; done", timeout_s=120)
 
 
@@ -66,6 +70,51 @@ def vsock_small_rings_wrap():
     ready()
     flow("-s 300000 -r 300000 -b 4096 -c 1000")
     flow("-s 300000 -r 300000 -b 4096 -c 10000 -i")
+
+
+@check
+def vsock_largest_rings():
+    """2 MiB each way: their list of grants needs a second page."""
+    ready()
+    flow("-s 9000000 -r 9000000 -b 2097152")
+
+
+@check
+def vsock_eight_pairs_at_once():
+    ready()
+    flow("-p 8 -s 1000000 -r 1000000", connections=8)
+    flow("-p 8 -s 300000 -r 300000 -i", connections=8)
+
+
+def bridged_bytes():
+    """Bytes that dom0 has carried between guests so far."""
+    return sum(int(n) for n in run("dom0", "cat /sys/class/net/vif*/statistics/rx_bytes").split())
+
+
+@check
+def vsock_two_copies_and_no_third_domain():
+    """By the counters: sender and receiver copy each byte once, dom0 carries none of them."""
+    ready()
+    total, header, path = 5_000_000, 72, bridged_bytes()
+    settle("a"), settle("b")
+    before = {domain: figures(domain, "sums") for domain in "ab"}
+    flow(f"-s {total}")
+    carried = bridged_bytes() - path
+    settle("a"), settle("b")
+    after = {domain: figures(domain, "sums") for domain in "ab"}
+    equal(after["a"]["copied_in_bytes"] - before["a"]["copied_in_bytes"], total + header, "bytes that a copied in")
+    equal(after["b"]["copied_out_bytes"] - before["b"]["copied_out_bytes"], total + header, "bytes that b copied out")
+    # The lab's own commands go through dom0 too.
+    if carried > total // 100:
+        raise Failed(f"dom0 carried {carried} bytes")
+    # And that the counter counts: TCP's bytes it does carry.
+    path = bridged_bytes()
+    start("b", "sink", "flow tcp listen 5002")
+    run("b", "until netstat -ltn | grep -q :5002; do usleep 20000; done")
+    run("a", f"flow tcp connect 10.0.2.21 5002 -s {total}")
+    finish("b", "sink")
+    if bridged_bytes() - path < total:
+        raise Failed("dom0's counter does not count")
 
 
 @check
@@ -206,6 +255,16 @@ def long_thousand_connections():
         print(f"      {domain}: {lost} KiB less available")
         if lost > 1000:
             raise Failed(f"{domain}: {lost} KiB are gone, a KiB for each connection or more")
+
+
+@long
+def long_ten_thousand_short_connections():
+    """Some at a time, each byte checked; about a quarter of an hour."""
+    ready()
+    before = {domain: settle(domain) for domain in "ab"}
+    flow("-p 4 -s 200 -r 200", connections=10_000, timeout_s=3000)
+    for domain in "ab":
+        equal(settle(domain), before[domain], f"figures in {domain}")
 
 
 @long

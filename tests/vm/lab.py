@@ -32,7 +32,8 @@ RUN = os.path.join(CACHE, "run", os.environ.get("YASMIN_VM_RUN", "default"))
 STATE = os.path.join(RUN, "state.json")
 CONSOLE = os.path.join(RUN, "console.log")
 GUESTS = "abcdefgh"
-BOOT_TIMEOUT_S = 240
+BOOT_TIMEOUT_S = 120
+GUEST_TIMEOUT_S = 60
 
 
 def say(text):
@@ -192,6 +193,7 @@ def up(options):
         json.dump({"pid": process.pid, "ports": ports}, file)
 
     started = time.monotonic()
+    timeout_s = BOOT_TIMEOUT_S + GUEST_TIMEOUT_S * options.guests
     shown = 0
     waiting = domains
     while waiting:
@@ -199,9 +201,9 @@ def up(options):
             with open(os.path.join(RUN, "qemu.log")) as log:
                 print(log.read(), file=sys.stderr)
             fail("the machine ended while it booted", console=True)
-        if time.monotonic() - started > BOOT_TIMEOUT_S:
+        if time.monotonic() - started > timeout_s:
             down()
-            fail(f"no answer from {', '.join(waiting)} in {BOOT_TIMEOUT_S} s", console=True)
+            fail(f"no answer from {', '.join(waiting)} in {timeout_s} s", console=True)
         with open(CONSOLE, errors="replace") as file:
             news = [line for line in file if "lab: " in line]
         for line in news[shown:]:

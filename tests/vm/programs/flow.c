@@ -4,11 +4,11 @@
  *
  *   flow tcp|vsock|vsockseq listen PORT [-n CONNECTIONS]
  *   flow tcp|vsock|vsockseq connect ADDRESS PORT [-n CONNECTIONS] [-p AT_ONCE] [-s BYTES] [-r BYTES]
- *        [-c CHUNK] [-i] [-b BUFFER] [-e ECHOES] [-q]
+ *        [-c CHUNK] [-i] [-b BUFFER] [-e ECHOES] [-w WARM_UP] [-q]
  *
  * The connector sends a header that says what follows, then -s bytes, and gets -r bytes; each side checks
  * every byte, and that the other ends exactly there. -i: non-blocking, by poll. -e: instead, so many
- * messages of CHUNK bytes there and back, one at a time. -q: bytes are neither made nor checked. -b sets
+ * messages of CHUNK bytes there and back, one at a time, and -w before and one after that are not timed. -q: bytes are neither made nor checked. -b sets
  * the vsock buffer size. Says what it did and how long that took (one connection: from its first byte on);
  * exits with 1 at the first wrong byte.
  */
@@ -30,7 +30,7 @@
 #define MAGIC 0x776f6c662d79ull
 
 struct header {
-	uint64_t magic, seed, there_bytes, back_bytes, chunk_bytes, echoes, quick, poll;
+	uint64_t magic, seed, there_bytes, back_bytes, chunk_bytes, echoes, warm_up, quick, poll;
 };
 
 static int family, type = SOCK_STREAM;
@@ -220,11 +220,18 @@ static void all(int fd, void *data, size_t len, int sending)
 	}
 }
 
-static void echo(int fd, const struct header *header, int first)
+/* Returns how long the echoes took that count, in ns. */
+static uint64_t echo(int fd, const struct header *header, int first)
 {
 	uint8_t *buffer = buffer_of(header->chunk_bytes);
+	uint64_t started = now_ns(), taken_ns = 0;
 
-	for (uint64_t i = 0; i < header->echoes; i++) {
+	/* One more, not timed: the other's end would be in the time of the last. */
+	for (uint64_t i = 0; i <= header->echoes + header->warm_up; i++) {
+		if (i == header->warm_up)
+			started = now_ns();
+		if (i == header->warm_up + header->echoes)
+			taken_ns = now_ns() - started;
 		if (first) {
 			memset(buffer, (uint8_t)i, header->chunk_bytes);
 			all(fd, buffer, header->chunk_bytes, 1);
@@ -237,6 +244,7 @@ static void echo(int fd, const struct header *header, int first)
 		}
 	}
 	free(buffer);
+	return taken_ns;
 }
 
 static void serve(int fd)
@@ -254,6 +262,9 @@ static void serve(int fd)
 	else
 		both_ways(fd, (struct way){ .seed = ~header.seed, .total_bytes = header.back_bytes },
 			  (struct way){ .seed = header.seed, .total_bytes = header.there_bytes }, &header, 0);
+	/* Guests that share a CPU: the connector looks at its clock before this end is taken down. */
+	if (header.quick)
+		usleep(10000);
 	close(fd);
 }
 
@@ -287,7 +298,7 @@ static void listen_on(const char *port, int connections)
 	exit(failed ? 1 : 0);
 }
 
-/* Returns how long it took from the connection's first byte, in ns. */
+/* Returns how long it took from the connection's first byte, or from the first echo that counts, in ns. */
 static uint64_t connect_to(const char *host, const char *port, struct header header, uint64_t buffer_bytes)
 {
 	struct sockaddr_storage address;
@@ -306,12 +317,13 @@ static uint64_t connect_to(const char *host, const char *port, struct header hea
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	started = now_ns();
 	all(fd, &header, sizeof(header), 1);
-	if (header.echoes)
-		echo(fd, &header, 1);
-	else
+	if (header.echoes) {
+		started = echo(fd, &header, 1);
+	} else {
 		both_ways(fd, (struct way){ .seed = header.seed, .total_bytes = header.there_bytes },
 			  (struct way){ .seed = ~header.seed, .total_bytes = header.back_bytes }, &header, 1);
-	started = now_ns() - started;
+		started = now_ns() - started;
+	}
 	close(fd);
 	return started;
 }
@@ -328,7 +340,7 @@ int main(int argc, char **argv)
 	type = strcmp(argv[1], "vsockseq") ? SOCK_STREAM : SOCK_SEQPACKET;
 	first = strcmp(argv[2], "listen") ? 5 : 4;
 	optind = first;
-	while ((option = getopt(argc, argv, "n:p:s:r:c:ib:e:q")) != -1) {
+	while ((option = getopt(argc, argv, "n:p:s:r:c:ib:e:w:q")) != -1) {
 		switch (option) {
 		case 'n': connections = atoi(optarg); break;
 		case 'p': at_once = atoi(optarg); break;
@@ -338,6 +350,7 @@ int main(int argc, char **argv)
 		case 'i': header.poll = 1; break;
 		case 'b': buffer_bytes = strtoull(optarg, NULL, 0); break;
 		case 'e': header.echoes = strtoull(optarg, NULL, 0); break;
+		case 'w': header.warm_up = strtoull(optarg, NULL, 0); break;
 		case 'q': header.quick = 1; break;
 		default: return 2;
 		}

@@ -3,10 +3,11 @@
  * Xen's own library for shared rings between guests, for comparison.
  *
  *   vchan listen PEER-DOMID RING_BYTES
- *   vchan connect PEER-DOMID CHUNK_BYTES STREAM_BYTES ECHOES
+ *   vchan connect PEER-DOMID CHUNK_BYTES STREAM_BYTES ECHOES [WARM_UP]
  *
  * The connector says what follows: STREAM_BYTES in chunks, then one byte back; or ECHOES messages of a chunk
- * there and back. Prints nanoseconds.
+ * there and back, after WARM_UP that
+ * are not timed, and before one more. Prints nanoseconds.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include <libxenvchan.h>
 
 struct plan {
-	uint64_t chunk_bytes, stream_bytes, echoes;
+	uint64_t chunk_bytes, stream_bytes, echoes, warm_up;
 };
 
 static uint64_t now_ns(void)
@@ -48,7 +49,7 @@ int main(int argc, char **argv)
 {
 	struct libxenvchan *channel = NULL;
 	struct plan plan;
-	uint64_t started;
+	uint64_t started, taken_ns = 0;
 	uint8_t *data, byte = 0;
 	char path[64];
 	int listens, tries;
@@ -68,7 +69,7 @@ int main(int argc, char **argv)
 			if (!channel)
 				usleep(10000);
 		}
-		plan = (struct plan){ atoll(argv[3]), atoll(argv[4]), atoll(argv[5]) };
+		plan = (struct plan){ atoll(argv[3]), atoll(argv[4]), atoll(argv[5]), argc > 6 ? atoll(argv[6]) : 0 };
 	}
 	if (!channel) {
 		perror("vchan");
@@ -78,7 +79,11 @@ int main(int argc, char **argv)
 	all(channel, &plan, sizeof(plan), !listens);
 	data = calloc(1, plan.chunk_bytes);
 	started = now_ns();
-	for (uint64_t i = 0; i < plan.echoes; i++) {
+	for (uint64_t i = 0; plan.echoes && i <= plan.echoes + plan.warm_up; i++) {
+		if (i == plan.warm_up)
+			started = now_ns();
+		if (i == plan.warm_up + plan.echoes)
+			taken_ns = now_ns() - started;
 		all(channel, data, plan.chunk_bytes, !listens);
 		all(channel, data, plan.chunk_bytes, listens);
 	}
@@ -86,8 +91,12 @@ int main(int argc, char **argv)
 		for (uint64_t done = 0; done < plan.stream_bytes; done += plan.chunk_bytes)
 			all(channel, data, plan.chunk_bytes, !listens);
 		all(channel, &byte, 1, listens);
+		taken_ns = now_ns() - started;
 	}
-	printf("vchan ns %llu\n", (unsigned long long)(now_ns() - started));
+	printf("vchan ns %llu\n", (unsigned long long)taken_ns);
+	/* The connector looks at its clock before this end is taken down. */
+	if (listens)
+		usleep(10000);
 	libxenvchan_close(channel);
 	return 0;
 }
