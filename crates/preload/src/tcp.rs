@@ -45,14 +45,15 @@ fn queue(fd: c_int, request: usize) -> Option<u64> {
 pub enum Ahead {
     Nothing,
     Bytes,
-    /// The read ends here: before an error, which a read of nothing would take away, and before
-    /// an urgent byte, which it would pass over.
+    /// The read ends here: before an error with nothing in front of it, which a read would take
+    /// away, and before an urgent byte, which it would pass over.
     Stop,
 }
 
 pub fn ahead(fd: c_int) -> Ahead {
     let found = sys::poll_now(fd, sys::POLLIN);
-    if found & sys::POLLERR != 0 || queue(fd, sys::SIOCATMARK) == Some(1) {
+    let is_at_error = found & sys::POLLERR != 0 && queue(fd, FIONREAD).is_none_or(|len| len == 0);
+    if is_at_error || queue(fd, sys::SIOCATMARK) == Some(1) {
         return Ahead::Stop;
     }
     if found & sys::POLLIN != 0 { Ahead::Bytes } else { Ahead::Nothing }

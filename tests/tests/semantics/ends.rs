@@ -136,6 +136,26 @@ fn close_with_unread_data_resets() {
     });
 }
 
+/// What came before the reset is one read, wherever it came by.
+#[test]
+fn bytes_before_a_reset_are_read_together() {
+    check(|duo| {
+        for name in ["C", "D", "E", "F", "G", "H", "I", "J"] {
+            duo.warm(name);
+            for _ in 0..3 {
+                duo.a(&format!("send {name} 1"));
+            }
+            duo.b(&format!("awaitunread {name} 3"));
+            duo.b(&format!("send {name} 1"));
+            duo.a(&format!("awaitunread {name} 1"));
+            duo.a(&format!("close {name}"));
+            duo.b(&format!("poll {name} rdhup 1000"));
+            duo.b(&format!("recv {name} 3"));
+            duo.b(&format!("recv {name} 3"));
+        }
+    });
+}
+
 #[test]
 fn close_with_unread_data_resets_the_receiver() {
     check(|duo| {
