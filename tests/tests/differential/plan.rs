@@ -26,6 +26,7 @@ struct Side {
     received: u64,
     receive_timeout: bool,
     is_odd: bool,
+    has_been_urgent: bool,
 }
 
 pub struct Plan<'a> {
@@ -247,11 +248,13 @@ impl<'a> Plan<'a> {
             }
             Step::Urgent { .. } => {
                 let side = self.side(&target);
-                let ended = side.has_ended_writing;
+                // Behind unread ring bytes the kernel drops the first of two (docs/architecture.md).
+                let may = !side.has_ended_writing && !side.has_been_urgent;
+                side.has_been_urgent = true;
                 side.is_odd = true;
                 let other = target.end.other();
                 self.sides[target.conn][index(other)].is_odd = true;
-                if !ended {
+                if may {
                     self.on(&target, "urgent")?;
                 }
             }
