@@ -60,7 +60,6 @@ fn moods() -> [(&'static str, Knobs); 4] {
 }
 
 #[test]
-#[ignore = "2026-11-20: by hand (make soak) until it has run for long enough to be believed"]
 fn no_wake_up_is_lost() {
     let mut ring_bytes = 0;
     let first = setting("YASMIN_SOAK_SEED", 1);
