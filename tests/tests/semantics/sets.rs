@@ -52,6 +52,32 @@ fn assert_more_by_ring(duo: &Duo, before: u64) {
 }
 
 /// Programs move what proves busy from a one-shot set to one that they poll.
+/// One event tells all: what lies in the ring, and how the connection ended.
+#[test]
+fn one_shot_of_bytes_and_an_end() {
+    check(|duo| {
+        for (name, unread) in [("C", true), ("D", false)] {
+            duo.warm(name);
+            duo.b(&format!("epoll E{name}"));
+            duo.a(&format!("send {name} 100"));
+            duo.b(&format!("awaitunread {name} 100"));
+            if unread {
+                duo.b(&format!("send {name} 1"));
+                duo.a(&format!("awaitunread {name} 1"));
+            }
+            duo.a(&format!("close {name}"));
+            duo.b(&format!("poll {name} rdhup 1000"));
+            for events in ["in+out+rdhup+oneshot", "in+oneshot", "out+oneshot"] {
+                duo.b(&format!("epadd E{name} {name} {events}"));
+                duo.b(&format!("epwait E{name} 0"));
+                duo.b(&format!("epwait E{name} 0"));
+                duo.b(&format!("epdel E{name} {name}"));
+            }
+            duo.b(&format!("drain {name}"));
+        }
+    });
+}
+
 #[test]
 fn moved_from_a_one_shot_set() {
     check(|duo| {

@@ -243,16 +243,20 @@ impl Set {
             let Some(conn) = self.hot_at(index) else { break };
             let Some(watch) = table::watch(conn.fd()) else { break };
             let is_last = found as c_int + 1 == wait.max;
-            let events = self.ready(conn, watch, is_last);
+            let mut events = self.ready(conn, watch, is_last);
             if events != 0 {
                 conn.idle.store(0, Ordering::Relaxed);
+                let asked = watch.events.load(Ordering::Relaxed);
+                if asked & ONESHOT != 0 {
+                    // The kernel is asked now or never: it tells one event of this, too.
+                    let kernels = sys::poll_now(conn.fd(), asked as i16);
+                    events |= u32::from(kernels as u16);
+                    self.spend(conn.fd(), watch);
+                }
                 let event = EpollEvent { events, data: watch.data.load(Ordering::Relaxed) };
                 // SAFETY: the program's buffer of `max` events.
                 unsafe { wait.events.add(found).write_unaligned(event) };
                 found += 1;
-                if watch.events.load(Ordering::Relaxed) & ONESHOT != 0 {
-                    self.spend(conn.fd(), watch);
-                }
             }
             if conn.hot.load(Ordering::Relaxed) == index + 1 {
                 index += 1;
