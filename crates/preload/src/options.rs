@@ -191,7 +191,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     ret
 }
 
-fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
+pub fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
     let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
     let receiver = conn.receiver();
     match receiver.look(|| conn.read_position()) {

@@ -15,7 +15,7 @@ use crate::sys::{
 };
 use crate::sys::{IoVec, MsgHdr, Ret, call};
 use crate::tcp::Ahead;
-use crate::{broker, config, memory, process, real, set, spin, tcp};
+use crate::{broker, config, memory, options, process, real, set, spin, tcp};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
@@ -85,6 +85,14 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
 
 /// A receive of no bytes waits until there are some, and leaves them.
 fn nothing(conn: &'static Conn, fd: c_int, flags: c_int) -> Option<Ret> {
+    if options::ring_unread(conn, fd) > 0 {
+        return Some(0);
+    }
+    // What TCP has the kernel tells, an error only where no byte stands before it.
+    let has_error = conn.rx_error.load(Ordering::Relaxed) != 0;
+    if !has_error && tcp::ahead(fd) != Ahead::Nothing {
+        return None;
+    }
     let mut byte = 0u8;
     let one = sys::IoVec { base: &raw mut byte, len: 1 };
     let ret = recv(conn, fd, Buffers::one(&one), flags & MSG_DONTWAIT | MSG_PEEK)?;

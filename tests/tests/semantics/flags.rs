@@ -240,6 +240,27 @@ fn urgent_data() {
     });
 }
 
+/// Only a receive of bytes passes over the mark, and finds the error behind it.
+#[test]
+fn nothing_is_received_before_an_urgent_byte_and_an_error() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1");
+        duo.b("send C 1");
+        duo.b("awaitunread C 1");
+        duo.a("awaitunread C 1");
+        duo.b("urgent C");
+        duo.b("close C");
+        duo.a("poll C rdhup 1000");
+        duo.a("recv C 0");
+        duo.a("recv C 1");
+        duo.a("recv C 0");
+        duo.a("recv C 0 dontwait");
+        duo.a("recv C 1");
+        duo.a("recv C 0");
+    });
+}
+
 #[test]
 fn bad_arguments() {
     check(|duo| {
