@@ -176,6 +176,15 @@ impl Call<'_> {
                         }
                         return Ok(Next::AwaitTcp);
                     }
+                    let unread = receiver.unread_bytes() as usize;
+                    let is_whole = u64::try_from(ret) == Ok(limit_bytes);
+                    if self.peeks() && is_whole && unread > 0 && self.done < self.to.len_bytes {
+                        // What is peeked at in TCP and in the ring are one short read.
+                        return Ok(Next::Return(match self.take_ring(&receiver, unread) {
+                            Ok(_) => self.done as Ret,
+                            Err(fault) => self.result(fault),
+                        }));
+                    }
                     // An end before what was promised: a reset took it, and what follows it is
                     // not in order. The stream ends here.
                     if ret <= 0 || self.peeks() || self.done == self.to.len_bytes {

@@ -20,6 +20,21 @@ fn peek_leaves_what_it_sees() {
     });
 }
 
+/// Wherever they came by.
+#[test]
+fn a_peek_sees_all_bytes() {
+    check(|duo| {
+        duo.warm("C");
+        for _ in 0..200 {
+            duo.a("send C 1");
+            duo.a("send C 1");
+            duo.b("awaitunread C 2");
+            duo.b("recv C 2 peek");
+            duo.b("recv C 2");
+        }
+    });
+}
+
 #[test]
 fn peek_sleeps_until_there_is_something() {
     check(|duo| {
