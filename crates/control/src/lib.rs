@@ -5,6 +5,8 @@
 #![cfg_attr(not(any(test, feature = "status")), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod directory;
+pub mod guest;
 pub mod message;
 #[cfg(feature = "status")]
 pub mod status;
@@ -13,7 +15,7 @@ pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, ToBroker
 
 /// Version of these messages. A broker answers a HELLO of another version with REFUSED and
 /// closes; the library then leaves everything on TCP.
-pub const CONTROL_VERSION: u32 = 1;
+pub const CONTROL_VERSION: u32 = 2;
 
 /// File name of the broker's socket in its directory.
 pub const SOCKET_NAME: &str = "broker.sock";

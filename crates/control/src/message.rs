@@ -4,6 +4,8 @@
 //! 0  kind u32    4  a u32    8  id u64    16  b u64    24  c u64    32..64  zero or text
 //! ```
 
+use crate::guest::Endpoint;
+
 /// Size of every message.
 pub const MESSAGE_BYTES: usize = 64;
 
@@ -48,6 +50,13 @@ pub enum ToBroker {
     Grow { id: u64, class: u8 },
     /// The command asks for the status; answered by `FromBroker::Status`.
     Status { version: u32 },
+    /// A TCP connection to this address, another guest's, is about to be made. First message
+    /// on a connection of its own, as `Join` is for an acceptor; answered by
+    /// `FromBroker::Prepared` or `Decline`.
+    Prepare { version: u32, to: Endpoint },
+    /// The TCP connection stands. One descriptor beside it: its socket, as proof. Answered,
+    /// within `wait_ms`, by `FromBroker::Joined` or `Decline`.
+    Join { version: u32, role: Role, wait_ms: u64 },
 }
 
 /// What the broker answers.
@@ -65,6 +74,12 @@ pub enum FromBroker {
     Decline { id: u64, reason: Decline },
     /// One descriptor beside it: a memfd with `len_bytes` of JSON, `status::Status`.
     Status { len_bytes: u64 },
+    /// Answer to PREPARE: go on.
+    Prepared,
+    /// Answer to JOIN. One descriptor beside it: the vsock connection to take the place of the
+    /// TCP connection. A connector sends GO on it; an acceptor sends READY with this proof and
+    /// waits for GO.
+    Joined { proof: u64 },
 }
 
 /// Why a connection has no channel.
@@ -85,6 +100,9 @@ pub enum Decline {
     Taken = 6,
     /// This process has too many offers open.
     TooMany = 7,
+    /// The other end is no program under the library in another guest of this host, or it does
+    /// not answer.
+    NoGuest = 8,
 }
 
 impl Decline {
@@ -97,6 +115,7 @@ impl Decline {
             5 => Self::NoProof,
             6 => Self::Taken,
             7 => Self::TooMany,
+            8 => Self::NoGuest,
             value => return Err(BadMessage::Reason { value }),
         })
     }
@@ -111,6 +130,7 @@ impl Decline {
             Self::NoProof => "no proof that the two ends belong together",
             Self::Taken => "end already taken",
             Self::TooMany => "too many offers from this process",
+            Self::NoGuest => "no program under yasmin in another guest at the other end",
         }
     }
 }
@@ -123,6 +143,7 @@ pub enum BadMessage {
     Role { value: u32 },
     Class { value: u64 },
     Reason { value: u32 },
+    Port { value: u64 },
 }
 
 const HELLO: u32 = 1;
@@ -130,11 +151,15 @@ const OFFER: u32 = 2;
 const RELEASE: u32 = 3;
 const GROW: u32 = 4;
 const STATUS: u32 = 5;
+const PREPARE: u32 = 6;
+const JOIN: u32 = 7;
 const WELCOME: u32 = 101;
 const REFUSED: u32 = 102;
 const CHANNEL: u32 = 103;
 const DECLINE: u32 = 104;
 const STATUS_REPLY: u32 = 105;
+const PREPARED: u32 = 106;
+const JOINED: u32 = 107;
 
 /// The fields of a message before they have a meaning.
 struct Fields {
@@ -191,6 +216,15 @@ impl ToBroker {
             Self::Release { id } => Fields::new(RELEASE, 0, id).encode(),
             Self::Grow { id, class } => Fields::new(GROW, u32::from(class), id).encode(),
             Self::Status { version } => Fields::new(STATUS, version, 0).encode(),
+            Self::Prepare { version, to } => {
+                let fields = Fields { b: u64::from(to.port), ..Fields::new(PREPARE, version, 0) };
+                let mut out = fields.encode();
+                out[32..48].copy_from_slice(&to.address);
+                out
+            }
+            Self::Join { version, role, wait_ms } => {
+                Fields { b: wait_ms, c: role as u64, ..Fields::new(JOIN, version, 0) }.encode()
+            }
         }
     }
 
@@ -210,6 +244,18 @@ impl ToBroker {
             RELEASE => Self::Release { id: fields.id },
             GROW => Self::Grow { id: fields.id, class: class(u64::from(fields.a))? },
             STATUS => Self::Status { version: fields.a },
+            PREPARE => {
+                let mut address = [0; 16];
+                address.copy_from_slice(&raw[32..48]);
+                let port =
+                    u16::try_from(fields.b).map_err(|_| BadMessage::Port { value: fields.b })?;
+                Self::Prepare { version: fields.a, to: Endpoint { address, port } }
+            }
+            JOIN => Self::Join {
+                version: fields.a,
+                role: Role::decode(u32::try_from(fields.c).unwrap_or(u32::MAX))?,
+                wait_ms: fields.b,
+            },
             value => return Err(BadMessage::Kind { value }),
         })
     }
@@ -231,6 +277,8 @@ impl FromBroker {
             Self::Status { len_bytes } => {
                 Fields { kind: STATUS_REPLY, a: 0, id: 0, b: len_bytes, c: 0 }
             }
+            Self::Prepared => Fields::new(PREPARED, 0, 0),
+            Self::Joined { proof } => Fields { b: proof, ..Fields::new(JOINED, 0, 0) },
         }
         .encode()
     }
@@ -257,6 +305,8 @@ impl FromBroker {
             }
             DECLINE => Self::Decline { id: fields.id, reason: Decline::decode(fields.a)? },
             STATUS_REPLY => Self::Status { len_bytes: fields.b },
+            PREPARED => Self::Prepared,
+            JOINED => Self::Joined { proof: fields.b },
             value => return Err(BadMessage::Kind { value }),
         })
     }

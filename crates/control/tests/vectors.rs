@@ -1,6 +1,7 @@
 //! `spec/vectors/control.json`.
 
 use serde_json::Value;
+use yasmin_control::guest::Endpoint;
 use yasmin_control::message::COMM_BYTES;
 use yasmin_control::{
     BadMessage, CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, ToBroker,
@@ -42,6 +43,7 @@ fn reason(case: &Value) -> Decline {
         "no_proof" => Decline::NoProof,
         "taken" => Decline::Taken,
         "too_many" => Decline::TooMany,
+        "no_guest" => Decline::NoGuest,
         other => panic!("reason {other}"),
     }
 }
@@ -56,6 +58,18 @@ fn to_broker(case: &Value) -> ToBroker {
         "release" => ToBroker::Release { id: hex(case, "id") },
         "grow" => ToBroker::Grow { id: hex(case, "id"), class: number(case, "class") as u8 },
         "status" => ToBroker::Status { version: number(case, "version") as u32 },
+        "prepare" => ToBroker::Prepare {
+            version: number(case, "version") as u32,
+            to: Endpoint {
+                address: bytes(text(case, "address_hex")).try_into().unwrap(),
+                port: number(case, "port") as u16,
+            },
+        },
+        "join" => ToBroker::Join {
+            version: number(case, "version") as u32,
+            role: role(case),
+            wait_ms: number(case, "wait_ms"),
+        },
         other => panic!("message {other}"),
     }
 }
@@ -73,6 +87,8 @@ fn from_broker(case: &Value) -> FromBroker {
         },
         "decline" => FromBroker::Decline { id: hex(case, "id"), reason: reason(case) },
         "status" => FromBroker::Status { len_bytes: hex(case, "len_bytes") },
+        "prepared" => FromBroker::Prepared,
+        "joined" => FromBroker::Joined { proof: hex(case, "proof") },
         other => panic!("message {other}"),
     }
 }
@@ -85,6 +101,7 @@ fn bad(case: &Value) -> BadMessage {
         "role" => BadMessage::Role { value: value as u32 },
         "class" => BadMessage::Class { value },
         "reason" => BadMessage::Reason { value: value as u32 },
+        "port" => BadMessage::Port { value },
         other => panic!("error {other}"),
     }
 }

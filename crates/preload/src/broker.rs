@@ -98,13 +98,39 @@ pub fn is_there() -> bool {
     false
 }
 
-fn connect() -> Option<c_int> {
+/// A connection for one errand, without HELLO.
+pub fn open() -> Option<c_int> {
+    let fd = socket()?;
+    if !connect_to_path(fd) || !is_trusted(fd) {
+        sys::close(fd);
+        return None;
+    }
+    Some(fd)
+}
+
+/// On such a connection.
+pub fn send_once(fd: c_int, message: ToBroker, passed: Option<c_int>) -> bool {
+    transmit(fd, message, passed) == MESSAGE_BYTES as isize
+}
+
+/// What has come on such a connection.
+pub fn receive_once(fd: c_int) -> Option<(FromBroker, Passed)> {
+    let mut raw = [0u8; MESSAGE_BYTES];
+    let (ret, passed) = receive(fd, &mut raw);
+    let message = FromBroker::decode(raw.get(..usize::try_from(ret).ok()?)?).ok()?;
+    Some((message, passed))
+}
+
+fn socket() -> Option<c_int> {
     const AF_UNIX: c_int = 1;
     const SEQPACKET_NONBLOCK_CLOEXEC: c_int = 5 | 0o4000 | 0o2000000;
     // SAFETY: no memory involved.
     let low = unsafe { call!(socket, AF_UNIX, SEQPACKET_NONBLOCK_CLOEXEC, 0) };
-    let low = c_int::try_from(low).ok().filter(|fd| *fd >= 0)?;
-    let fd = move_up(low);
+    c_int::try_from(low).ok().filter(|fd| *fd >= 0)
+}
+
+fn connect() -> Option<c_int> {
+    let fd = move_up(socket()?);
     if !connect_to_path(fd) || !is_trusted(fd) || !greet(fd) {
         sys::close(fd);
         return None;
@@ -123,6 +149,14 @@ fn move_up(low: c_int) -> c_int {
     }
     sys::close(low);
     high as c_int
+}
+
+/// Another number for `fd`, in the upper half, below the broker's and the estates' where those
+/// leave room; negative if there is none.
+pub fn copy_high(fd: c_int) -> c_int {
+    let top = sys::descriptor_limit().min(table::CAPACITY);
+    // SAFETY: no memory involved.
+    unsafe { call!(fcntl, fd, sys::F_DUPFD_CLOEXEC, top / 2) as c_int }
 }
 
 fn connect_to_path(fd: c_int) -> bool {
@@ -180,6 +214,14 @@ fn send(message: ToBroker, passed: Option<c_int>) -> bool {
 }
 
 fn send_on(fd: c_int, message: ToBroker, passed: Option<c_int>) -> bool {
+    let ret = transmit(fd, message, passed);
+    if ret < 0 && ret != -(EAGAIN as isize) {
+        lose(fd);
+    }
+    ret == MESSAGE_BYTES as isize
+}
+
+fn transmit(fd: c_int, message: ToBroker, passed: Option<c_int>) -> isize {
     let mut raw = message.encode();
     let mut piece = IoVec { base: raw.as_mut_ptr(), len: raw.len() };
     // One cmsghdr with one descriptor: length 20, SOL_SOCKET, SCM_RIGHTS.
@@ -194,11 +236,7 @@ fn send_on(fd: c_int, message: ToBroker, passed: Option<c_int>) -> bool {
         flags: 0,
     };
     // SAFETY: message and what it names are ours.
-    let ret = unsafe { call!(sendmsg, fd, &raw const message, MSG_DONTWAIT | MSG_NOSIGNAL) };
-    if ret < 0 && ret != -(EAGAIN as isize) {
-        lose(fd);
-    }
-    ret == MESSAGE_BYTES as isize
+    unsafe { call!(sendmsg, fd, &raw const message, MSG_DONTWAIT | MSG_NOSIGNAL) }
 }
 
 /// The broker is gone: offers that were out are void.
@@ -234,13 +272,13 @@ pub fn forget_in_child() {
 }
 
 /// Descriptors that came with a message; closed unless taken.
-struct Passed {
+pub struct Passed {
     fds: [c_int; 4],
     count: usize,
 }
 
 impl Passed {
-    fn take(&mut self, index: usize) -> Option<c_int> {
+    pub fn take(&mut self, index: usize) -> Option<c_int> {
         let fd = core::mem::replace(self.fds.get_mut(index).filter(|_| index < self.count)?, -1);
         Some(fd)
     }
@@ -334,7 +372,8 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
             promote::handed_out(descriptor_of(id), handout, cookie);
         }
         FromBroker::Decline { id, .. } => promote::declined(descriptor_of(id), id),
-        FromBroker::Status { .. } => {}
+        // To those who ask on a connection of their own.
+        FromBroker::Status { .. } | FromBroker::Prepared | FromBroker::Joined { .. } => {}
     }
 }
 

@@ -10,6 +10,8 @@ pub static PROMOTE_MESSAGES: AtomicU32 = AtomicU32::new(16);
 pub static PROMOTE_BYTES: AtomicU32 = AtomicU32::new(64 * 1024);
 /// Milliseconds that the offering call waits for its channel. For tests.
 pub static PROMOTE_WAIT_MS: AtomicU32 = AtomicU32::new(0);
+/// Milliseconds that a connect to another guest, or an accept from one, takes longer at most.
+pub static GUEST_WAIT_MS: AtomicU32 = AtomicU32::new(20);
 /// Not 0: `yasmin run --allow-io-uring`.
 pub static ALLOW_IO_URING: AtomicU32 = AtomicU32::new(0);
 /// Of 1,000 protocol steps, how many take the unlikely turn. For tests.
@@ -83,6 +85,7 @@ pub fn read(handed: *const *const c_char) {
     number(b"YASMIN_PROMOTE_MESSAGES", &PROMOTE_MESSAGES);
     number(b"YASMIN_PROMOTE_BYTES", &PROMOTE_BYTES);
     number(b"YASMIN_PROMOTE_WAIT_MS", &PROMOTE_WAIT_MS);
+    number(b"YASMIN_GUEST_WAIT_MS", &GUEST_WAIT_MS);
     number(b"YASMIN_ALLOW_IO_URING", &ALLOW_IO_URING);
     number(b"YASMIN_CHAOS", &CHAOS);
     number(b"YASMIN_CHAOS_SEED", &CHAOS_STATE);

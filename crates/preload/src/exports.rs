@@ -17,7 +17,7 @@ use crate::iov::Buffers;
 use crate::send::Source;
 use crate::sys::{self, IoVec, Ret};
 use crate::table::{self, Entry};
-use crate::{memory, process, promote, recv, send};
+use crate::{guest, memory, process, promote, recv, send};
 
 /// Runs `kernel` on a candidate and counts it.
 #[inline]
@@ -35,11 +35,12 @@ fn counted(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
 /// The three ways of a call on a stream; `ring` says `None` where libc does it all the same,
 /// and `after` hears what it did.
 #[inline]
-fn routed(
+fn routed<Kernel: FnOnce() -> isize>(
     fd: c_int,
     ring: impl FnOnce(&'static Conn) -> Option<Ret>,
-    kernel: impl FnOnce() -> isize,
+    kernel: Kernel,
     after: impl FnOnce(&'static Conn, isize),
+    vsock: impl FnOnce(c_int, Kernel) -> isize,
 ) -> isize {
     let mut entry = table::get(fd);
     if matches!(entry, Entry::Candidate(_)) && promote::at_once(fd) {
@@ -59,6 +60,7 @@ fn routed(
             )
         }
         Entry::Candidate(_) => counted(fd, kernel),
+        Entry::Guest(behind) => vsock(behind, kernel),
         _ => kernel(),
     }
 }
@@ -70,7 +72,9 @@ fn receive(
     flags: c_int,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    routed(fd, |conn| recv::recv(conn, fd, to?, flags), kernel, |_, _| ())
+    let wanted = to.map_or(0, |to| to.len_bytes);
+    let vsock = |behind, kernel: _| guest::received(fd, behind, wanted, call_once(kernel));
+    routed(fd, |conn| recv::recv(conn, fd, to?, flags), kernel, |_, _| (), vsock)
 }
 
 #[inline]
@@ -81,7 +85,17 @@ fn transmit(
     kernel: impl FnOnce() -> isize,
 ) -> isize {
     let after = |conn, ret| send::sent_verbatim(conn, fd, ret);
-    routed(fd, |conn| send::send(conn, fd, Source::Buffers(from?), flags), kernel, after)
+    let vsock = |behind, kernel: _| match from {
+        // An address is no more to TCP than to say where it goes anyway.
+        Some(from) => guest::send(fd, behind, from, flags),
+        None => guest::sent(behind, flags, call_once(kernel)),
+    };
+    routed(fd, |conn| send::send(conn, fd, Source::Buffers(from?), flags), kernel, after, vsock)
+}
+
+/// For closures whose argument's type nobody can name.
+fn call_once(f: impl FnOnce() -> isize) -> isize {
+    f()
 }
 
 fn piece(base: *const u8, len: usize) -> IoVec {

@@ -135,6 +135,7 @@ pub fn pass(fd: c_int) {
             process::drop_slot(candidate.slot());
             table::clear(fd);
         }
+        Entry::Fresh => table::clear(fd),
         _ => {}
     }
 }

@@ -46,6 +46,10 @@ impl<'a> Buffers<'a> {
         Some(Self { pieces, len_bytes: len_bytes.min(memory::MOST_BYTES) })
     }
 
+    pub fn pieces(&self) -> &'a [IoVec] {
+        self.pieces
+    }
+
     /// Whether the kernel refuses a piece before it does anything else.
     pub fn is_refused(&self) -> bool {
         self.pieces.iter().any(|piece| memory::is_refused(piece.base, piece.len))

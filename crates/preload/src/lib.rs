@@ -23,6 +23,7 @@ mod config;
 mod conn;
 mod estate;
 mod exports;
+mod guest;
 mod handover;
 mod image;
 mod iov;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::conn::Conn;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::table::{self, Entry};
-use crate::{broker, estate, memory, process, real, recv, set};
+use crate::{broker, estate, guest, memory, process, real, recv, set};
 
 /// Options after which bytes must come from, or go to, the kernel alone: timestamps, a
 /// low-water mark, a peek offset, TCP_REPAIR, TCP_INQ, kernel TLS.
@@ -33,6 +33,10 @@ pub unsafe fn setsockopt(
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, len) };
     let entry = table::get(fd);
+    if let Entry::Guest(behind) = entry {
+        // SAFETY: the program's own arguments.
+        return unsafe { set_guest_option(fd, behind, (level, name), value, len) };
+    }
     if !matches!(entry, Entry::Conn(_) | Entry::Candidate(_)) {
         return kernel();
     }
@@ -67,6 +71,51 @@ pub unsafe fn setsockopt(
         Entry::Conn(conn) => leave_ring(conn, fd, kernel(), needs_plain_tcp(level, name, number)),
         _ => kernel(),
     }
+}
+
+/// On the TCP socket behind, and on the vsock connection where it matters there.
+///
+/// # Safety
+/// `value` as the program passed it.
+unsafe fn set_guest_option(
+    fd: c_int,
+    behind: c_int,
+    (level, name): (c_int, c_int),
+    value: *const c_void,
+    len: u32,
+) -> c_int {
+    const EOPNOTSUPP: i32 = 95;
+    if guest::refuses_option(level, name) {
+        sys::set_errno(EOPNOTSUPP);
+        return -1;
+    }
+    // SAFETY: the program's own arguments.
+    let ret = unsafe { real::setsockopt(behind, level, name, value, len) };
+    if ret == 0 && guest::shares_option(level, name) {
+        // SAFETY: as above; the kernel has just taken it.
+        unsafe { call!(setsockopt, fd, level, name, value, len) };
+    }
+    ret
+}
+
+/// # Safety
+/// `value` and `len` as the program passed them.
+unsafe fn get_guest_option(
+    fd: c_int,
+    behind: c_int,
+    (level, name): (c_int, c_int),
+    value: *mut c_void,
+    len: *mut u32,
+) -> c_int {
+    const EOPNOTSUPP: i32 = 95;
+    const SO_ERROR: c_int = 4;
+    if guest::refuses_option(level, name) && name != sys::TCP_ULP {
+        sys::set_errno(EOPNOTSUPP);
+        return -1;
+    }
+    let own = level == SOL_SOCKET && name == SO_ERROR && sys::poll_now(fd, 0) & sys::POLLERR != 0;
+    // SAFETY: the program's own arguments.
+    unsafe { real::getsockopt(if own { fd } else { behind }, level, name, value, len) }
 }
 
 /// The kernel took an option (`ret` 0), or refused it and then nothing changes.
@@ -104,6 +153,10 @@ pub unsafe fn getsockopt(
     value: *mut c_void,
     len: *mut u32,
 ) -> c_int {
+    if let Entry::Guest(behind) = table::get(fd) {
+        // SAFETY: the program's own arguments.
+        return unsafe { get_guest_option(fd, behind, (level, name), value, len) };
+    }
     if level == SOL_TCP
         && name == sys::TCP_ZEROCOPY_RECEIVE
         && let Entry::Conn(conn) = table::get(fd)
@@ -171,6 +224,20 @@ unsafe fn skip_ring(conn: &'static Conn, fd: c_int, value: *mut c_void, len: *mu
 /// # Safety
 /// `arg` as the program passed it.
 pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
+    if let Entry::Guest(behind) = table::get(fd) {
+        match request & 0xffff_ffff {
+            sys::FIONREAD if memory::is_readable(arg as *const c_int, 1) => {
+                // SAFETY: the program's own variable.
+                unsafe { (arg as *mut c_int).write_unaligned(guest::unread(fd)) };
+                return 0;
+            }
+            sys::SIOCATMARK | sys::SIOCOUTQ => {
+                // SAFETY: the program's own arguments.
+                return unsafe { real::ioctl(behind, request, arg) };
+            }
+            _ => {}
+        }
+    }
     // SAFETY: the program's own arguments.
     let ret = unsafe { real::ioctl(fd, request, arg) };
     // The kernel takes 32 bits of the request.
@@ -257,6 +324,8 @@ pub fn duplicated(from: c_int, to: c_int) {
             table::clear(from);
         }
         Entry::Set(_) => set::watched_from_outside(from),
+        Entry::Fresh => table::clear(from),
+        Entry::Guest(behind) => table::name_guest(from, to, behind),
         _ => {}
     }
 }
@@ -289,7 +358,10 @@ pub fn forget(fd: c_int) {
         Entry::Broker => {
             broker::abandon(fd);
             estate::abandon(fd);
+            guest::abandon(fd);
         }
+        Entry::Fresh => table::clear(fd),
+        Entry::Guest(behind) => guest::unname(fd, behind),
         Entry::Nothing => {}
     }
     set::descriptor_closed(fd);
@@ -392,7 +464,11 @@ pub unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
         }
     }
     // SAFETY: the program's own arguments.
-    unsafe { real::shutdown(fd, how) }
+    let kernel = || unsafe { real::shutdown(fd, how) };
+    match table::get(fd) {
+        Entry::Guest(behind) => guest::shutdown(behind, how, kernel),
+        _ => kernel(),
+    }
 }
 
 /// Something that this library does not see will use `fd`: it stays TCP from now on.

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use yasmin_channel::side::Rx;
 
 use crate::conn;
+use crate::guest;
 use crate::set;
 use crate::signals;
 use crate::sys::{self, call};
@@ -137,6 +138,9 @@ extern "C" fn before_fork() {
                 }
             }
             Entry::Set(set) => set.before_fork(),
+            // The child may use it before it is connected here.
+            Entry::Fresh => table::clear(fd),
+            Entry::Guest(_) => table::share_guest(fd),
             _ => {}
         }
     }
@@ -181,6 +185,8 @@ fn became_child() {
                 }
             }
             Entry::Set(set) => set.inherited(),
+            Entry::Fresh => table::clear(fd),
+            Entry::Guest(_) => table::share_guest(fd),
             _ => {}
         }
     }
@@ -196,6 +202,7 @@ pub extern "C" fn exits() {
         match table::get(fd) {
             Entry::Conn(conn) => conn.exits(fd),
             Entry::Candidate(candidate) => drop_slot(candidate.slot()),
+            Entry::Guest(behind) if !table::is_guest_shared(fd) => guest::end_unread(fd, behind),
             _ => {}
         }
     }

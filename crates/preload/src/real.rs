@@ -117,6 +117,8 @@ entries! {
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut u32) -> c_int;
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     connect(fd: c_int, addr: *const c_void, len: u32) -> c_int;
+    getsockname(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int;
+    getpeername(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int;
     accept(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int;
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     execv(path: *const c_char, arguments: *const *const c_char) -> c_int;

@@ -201,6 +201,13 @@ pub fn map_file(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
     map_file_at(fd, len_bytes, 0)
 }
 
+/// The file's pages, to read only.
+pub fn map_file_to_read(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let at = unsafe { call!(mmap, 0, len_bytes, 1, 0x01, fd as isize, 0) };
+    (at > 0).then_some(at as *mut u8)
+}
+
 /// The file's pages from `offset` on.
 pub fn map_file_at(fd: c_int, len_bytes: usize, offset: usize) -> Option<*mut u8> {
     // SAFETY: a fresh mapping at an address of the kernel's choice.

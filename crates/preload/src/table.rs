@@ -3,8 +3,11 @@
 //! An entry is 64 bits, changed by compare-and-swap:
 //!
 //! ```text
-//! bits 0-2  kind: 0 nothing, 1 candidate, 2 connection, 3 set, 4 the broker's socket
+//! bits 0-2  kind: 0 nothing, 1 candidate, 2 connection, 3 set, 4 the broker's socket,
+//!           5 a TCP socket just made, 6 moved to vsock, 7 a TCP socket behind one
 //! kind 2, 3: the rest is the address of a Conn or a Set (64-byte aligned)
+//! kind 6:   3 other processes may hold it   4 its end was told   8-39 the TCP socket behind
+//! kind 7:   8-39 how many descriptors it is behind
 //! kind 1:   3 role   4 offer out   8-23 fork slot   24-35 messages   36-51 KiB   52-63 calls in flight
 //! ```
 //!
@@ -26,6 +29,13 @@ const KIND_CANDIDATE: u64 = 1;
 const KIND_CONN: u64 = 2;
 const KIND_SET: u64 = 3;
 const KIND_BROKER: u64 = 4;
+const KIND_FRESH: u64 = 5;
+const KIND_GUEST: u64 = 6;
+const KIND_BEHIND: u64 = 7;
+
+const GUEST_SHARED: u64 = 1 << 3;
+const GUEST_ENDED: u64 = 1 << 4;
+const BEHIND_SHIFT: u32 = 8;
 
 const ACCEPTOR: u64 = 1 << 3;
 const PENDING: u64 = 1 << 4;
@@ -85,7 +95,12 @@ pub enum Entry {
     Candidate(Candidate),
     Conn(&'static Conn),
     Set(&'static Set),
+    /// A descriptor of the library's own: the broker's, an estate, a TCP socket behind.
     Broker,
+    /// A TCP socket, made by this process and not used yet.
+    Fresh,
+    /// A connection that goes by vsock, with the TCP socket behind it.
+    Guest(c_int),
 }
 
 /// A candidate's entry as it was when loaded.
@@ -209,7 +224,9 @@ pub fn decode(raw: u64) -> Entry {
         KIND_CONN => Entry::Conn(unsafe { &*((raw & !KIND) as *const Conn) }),
         // SAFETY: as above.
         KIND_SET => Entry::Set(unsafe { &*((raw & !KIND) as *const Set) }),
-        KIND_BROKER => Entry::Broker,
+        KIND_BROKER | KIND_BEHIND => Entry::Broker,
+        KIND_FRESH => Entry::Fresh,
+        KIND_GUEST => Entry::Guest((raw >> BEHIND_SHIFT) as u32 as c_int),
         _ => Entry::Nothing,
     }
 }
@@ -270,6 +287,59 @@ pub fn set_set(fd: c_int, set: &'static Set) {
 
 pub fn set_broker(fd: c_int) {
     store(fd, KIND_BROKER);
+}
+
+pub fn set_fresh(fd: c_int) {
+    store(fd, KIND_FRESH);
+}
+
+/// `fd` goes by vsock, with the TCP socket `behind`.
+pub fn set_guest(fd: c_int, behind: c_int) {
+    store(behind, KIND_BEHIND | 1 << BEHIND_SHIFT);
+    store(fd, KIND_GUEST | (behind as u64) << BEHIND_SHIFT);
+}
+
+/// `to` names the connection that `from` names.
+pub fn name_guest(from: c_int, to: c_int, behind: c_int) {
+    store(to, raw(from));
+    if let Some(cell) = cell(behind) {
+        cell.fetch_add(1 << BEHIND_SHIFT, Ordering::AcqRel);
+    }
+}
+
+/// One descriptor less; true: it was the last, and `behind` is nobody's any more.
+pub fn unname_behind(behind: c_int) -> bool {
+    let Some(cell) = cell(behind) else { return false };
+    let last = KIND_BEHIND | 1 << BEHIND_SHIFT;
+    let before = cell.load(Ordering::Acquire);
+    if before & KIND != KIND_BEHIND {
+        return false;
+    }
+    cell.store(if before <= last { 0 } else { before - (1 << BEHIND_SHIFT) }, Ordering::Release);
+    before <= last
+}
+
+fn mark_guest(fd: c_int, mark: u64) -> bool {
+    match cell(fd) {
+        Some(cell) if cell.load(Ordering::Acquire) & KIND == KIND_GUEST => {
+            cell.fetch_or(mark, Ordering::AcqRel) & mark != 0
+        }
+        _ => false,
+    }
+}
+
+/// A fork: other processes may hold it too.
+pub fn share_guest(fd: c_int) {
+    mark_guest(fd, GUEST_SHARED);
+}
+
+pub fn is_guest_shared(fd: c_int) -> bool {
+    raw(fd) & (KIND | GUEST_SHARED) == KIND_GUEST | GUEST_SHARED
+}
+
+/// Its end is told of now; whether it was before.
+pub fn guest_ended(fd: c_int) -> bool {
+    mark_guest(fd, GUEST_ENDED)
 }
 
 /// One more than the highest descriptor that ever had an entry.

@@ -27,6 +27,11 @@ fn info(fd: c_int) -> Option<[u8; INFO_BYTES]> {
     (ret >= 0 && len as usize == INFO_BYTES).then_some(info)
 }
 
+/// The connection's state (TCP_ESTABLISHED and so on), 0 if it cannot be had.
+pub fn state(fd: c_int) -> u8 {
+    info(fd).map_or(0, |info| info[0])
+}
+
 fn u64_at(info: &[u8; INFO_BYTES], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw.copy_from_slice(&info[at..at + 8]);

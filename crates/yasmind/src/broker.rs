@@ -4,6 +4,7 @@
 //! makes the process `doomed`, and the event loop disconnects it.
 
 mod ends;
+mod guests;
 mod status;
 
 use self::ends::WAITING;
@@ -12,6 +13,7 @@ use crate::channel::{Channel, EndLabel};
 use crate::client::{Client, Gone, Received};
 use crate::examiner::Examiner;
 use crate::facts::Facts;
+use crate::guests::Guests;
 use crate::memfd;
 use crate::pairing::Table;
 use crate::proof::Proof;
@@ -87,6 +89,9 @@ pub struct Broker {
     /// No status is made before: it takes its time when there is much to tell, and all others
     /// wait for it.
     status_after: Instant,
+    /// `None`: there are none, or we cannot talk to them.
+    guests: Option<Guests>,
+    by_vsock: VecDeque<guests::ByVsock>,
     /// To be disconnected by the event loop.
     pub doomed: Vec<u64>,
 }
@@ -113,7 +118,9 @@ impl Broker {
             ends: BTreeMap::new(),
             cookies: HashMap::new(),
             table: Table::new(WAITING),
-            // The event loop's own tokens are below.
+            guests: None,
+            by_vsock: VecDeque::new(),
+            // The event loop's own tokens, and those of `guests`, are below.
             next: 1 << 32,
             doomed: Vec::new(),
         }
@@ -164,6 +171,9 @@ impl Broker {
     /// Forgets a process and all that it offered.
     pub fn disconnected(&mut self, token: u64) {
         let Some(client) = self.clients.remove(&token) else { return };
+        if let Some(guests) = &mut self.guests {
+            guests.disconnected(token, Instant::now());
+        }
         for &serial in client.ends.values() {
             self.forget_end(serial);
         }
@@ -186,9 +196,12 @@ impl Broker {
         let message = ToBroker::decode(received.bytes());
         let mut fds = received.fds;
         let result = match message {
-            Ok(ToBroker::Hello { version, .. } | ToBroker::Status { version })
-                if version != CONTROL_VERSION =>
-            {
+            Ok(
+                ToBroker::Hello { version, .. }
+                | ToBroker::Status { version }
+                | ToBroker::Prepare { version, .. }
+                | ToBroker::Join { version, .. },
+            ) if version != CONTROL_VERSION => {
                 let _ = client.send(FromBroker::Refused { version: CONTROL_VERSION }, &[]);
                 Err(Gone)
             }
@@ -199,6 +212,11 @@ impl Broker {
                 self.askers.push_back(token);
                 self.answer_askers(now);
                 Ok(())
+            }
+            Ok(ToBroker::Prepare { to, .. }) if !greeted => self.prepare(token, to, now),
+            Ok(ToBroker::Join { role, wait_ms, .. }) if !greeted => {
+                let fd = if fds.len() == 1 { fds.pop() } else { None };
+                self.join(token, role, wait_ms, fd, now)
             }
             Ok(ToBroker::Offer { id, role }) if greeted => {
                 let fd = if fds.len() == 1 { fds.pop() } else { None };

@@ -45,6 +45,14 @@ pub struct Args {
     #[arg(long, value_name = "CLASS", default_value_t = MAX_CLASS, value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_CLASS)))]
     pub max_class: u8,
 
+    /// Which address belongs to which guest of this host
+    #[arg(long, value_name = "FILE", default_value = "/etc/yasmin/hosts")]
+    pub hosts: PathBuf,
+
+    /// Leave connections to other guests of this host on TCP
+    #[arg(long)]
+    pub no_guests: bool,
+
     /// What to log: a level (error, warn, info, debug, trace) or a tracing filter
     #[arg(long, value_name = "FILTER", default_value = "info", env = "YASMIND_LOG")]
     pub log: String,

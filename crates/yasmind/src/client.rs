@@ -189,7 +189,7 @@ impl AsFd for Client {
 }
 
 /// A name that a process gave itself, safe to show.
-fn printable(comm: &[u8]) -> String {
+pub fn printable(comm: &[u8]) -> String {
     comm.iter()
         .take_while(|&&byte| byte != 0)
         .map(|&byte| if byte == b' ' || byte.is_ascii_graphic() { byte as char } else { '?' })

@@ -5,6 +5,8 @@ use crate::budget::Budget;
 use crate::cli::Args;
 use crate::diag::Diag;
 use crate::examiner::Examiner;
+use crate::guests::Guests;
+use crate::guests::directory::Directory;
 use crate::listener::{self, Claim, Listener};
 use crate::memory;
 use crate::notify::notify;
@@ -17,6 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Messages taken from one process before the others have their turn.
@@ -37,6 +40,7 @@ const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const FINDINGS: u64 = 2;
+const GUESTS: u64 = 3;
 
 struct EventLoop {
     epoll: OwnedFd,
@@ -89,6 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         memory_limit,
         "serving"
     );
+    let guests = meet_guests(args, table_beside(listener.path()).as_path());
     let broker = Broker::new(limits, proof, examiner, budget);
     let mut event_loop = EventLoop {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -102,8 +107,36 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     event_loop.watch(event_loop.listener.as_fd(), LISTENER)?;
     event_loop.watch(signals.as_fd(), SIGNALS)?;
     event_loop.watch(event_loop.broker.examiner.as_fd(), FINDINGS)?;
+    if let Some(guests) = guests {
+        event_loop.watch(&guests, GUESTS)?;
+        event_loop.broker.serve_guests(guests);
+    }
     notify("READY=1");
     event_loop.serve()
+}
+
+/// The mapped table lies beside the socket.
+fn table_beside(socket: &Path) -> PathBuf {
+    socket.with_file_name(yasmin_control::directory::FILE_NAME)
+}
+
+/// Only the system's broker: other guests take its word for whose a TCP connection is.
+fn meet_guests(args: &Args, table: &Path) -> Option<Guests> {
+    let is_root = rustix::process::geteuid().is_root();
+    if args.no_guests || !is_root {
+        return None;
+    }
+    let meet = || match Directory::start(&args.hosts, table, true)? {
+        Some(directory) => Guests::start(directory).map(Some),
+        None => Ok(None),
+    };
+    match meet() {
+        Ok(guests) => guests,
+        Err(error) => {
+            tracing::warn!("connections to other guests stay on TCP: {error:#}");
+            None
+        }
+    }
 }
 
 fn load_reader() -> Option<Reader> {
@@ -159,6 +192,7 @@ impl EventLoop {
                             self.update_interest(client);
                         }
                     }
+                    GUESTS => self.broker.turn_guests(now),
                     token => {
                         self.receive(token, event.flags, now);
                         self.update_interest(token);

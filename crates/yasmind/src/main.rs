@@ -14,6 +14,7 @@ mod diag;
 mod event_loop;
 mod examiner;
 mod facts;
+mod guests;
 mod listener;
 mod memfd;
 mod memory;

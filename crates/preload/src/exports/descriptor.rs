@@ -2,10 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
+use crate::guest::Accepted;
+use crate::memory;
 use crate::set::{self};
 use crate::sys::{self};
 use crate::table::{self, Candidate, Entry};
-use crate::{options, process, promote, real};
+use crate::{guest, options, process, promote, real};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
@@ -107,6 +109,9 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
     if fd >= 0 {
         options::renumbered(fd);
         set::descriptor_closed(fd);
+        if guest::marks(domain, kind, protocol) && !process::is_borrowed() {
+            table::set_fresh(fd);
+        }
     }
     fd
 }
@@ -126,10 +131,25 @@ unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int 
         // AF_UNSPEC dissolves the association.
         conn.dissolve(fd);
     }
+    let entry = table::get(fd);
+    if let Entry::Guest(behind) = entry {
+        // What there is to say of the connection TCP says.
+        // SAFETY: the program's own arguments.
+        return unsafe { real::connect(behind, addr, len) };
+    }
+    let is_ip = matches!(family, AF_INET | AF_INET6);
+    // SAFETY: the program's own arguments.
+    let errand = if is_ip { unsafe { guest::prepare(fd, addr, len) } } else { None };
     // SAFETY: the program's own arguments.
     let ret = unsafe { real::connect(fd, addr, len) };
     let begun = ret == 0 || sys::errno() == EINPROGRESS;
-    if begun && matches!(family, AF_INET | AF_INET6) && table::raw(fd) == 0 {
+    if begun
+        && let Some(errand) = errand
+        && guest::connected(fd, &errand, ret != 0)
+    {
+        return ret;
+    }
+    if begun && is_ip && matches!(entry, Entry::Nothing | Entry::Fresh) {
         process::refresh();
         if !process::is_borrowed() {
             table::set_candidate(fd, Candidate::new(false));
@@ -144,22 +164,66 @@ unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn accept(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
     // SAFETY: the program's own arguments.
-    accepted(unsafe { real::accept(fd, addr, len) })
+    unsafe { accept_with(len, || real::accept(fd, addr, len)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn accept4(fd: c_int, addr: *mut c_void, len: *mut u32, flags: c_int) -> c_int {
     // SAFETY: the program's own arguments.
-    accepted(unsafe { real::accept4(fd, addr, len, flags) })
+    unsafe { accept_with(len, || real::accept4(fd, addr, len, flags)) }
 }
 
-fn accepted(fd: c_int) -> c_int {
-    if fd >= 0 {
-        options::renumbered(fd);
-        set::descriptor_closed(fd);
-        process::refresh();
-        table::set_candidate(fd, Candidate::new(true));
-        promote::at_once(fd);
+/// # Safety
+/// `len` as the program passed it.
+unsafe fn accept_with(len: *mut u32, kernel: impl Fn() -> c_int) -> c_int {
+    let has_len = memory::is_readable(len, 1);
+    // SAFETY: the program's own variable.
+    let room = if has_len { unsafe { *len } } else { 0 };
+    loop {
+        let fd = kernel();
+        if fd < 0 || accepted(fd) {
+            return fd;
+        }
+        // That one was reset before the program had it: the next.
+        if has_len {
+            // SAFETY: as above.
+            unsafe { *len = room };
+        }
     }
-    fd
+}
+
+/// False: it is not there any more.
+fn accepted(fd: c_int) -> bool {
+    options::renumbered(fd);
+    set::descriptor_closed(fd);
+    process::refresh();
+    match guest::accepted(fd) {
+        Accepted::Tcp => {
+            table::set_candidate(fd, Candidate::new(true));
+            promote::at_once(fd);
+        }
+        Accepted::Vsock => {}
+        Accepted::Reset => return false,
+    }
+    true
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getsockname(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { real::getsockname(named(fd), addr, len) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getpeername(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { real::getpeername(named(fd), addr, len) }
+}
+
+/// The socket that knows the names.
+fn named(fd: c_int) -> c_int {
+    match table::get(fd) {
+        Entry::Guest(behind) => behind,
+        _ => fd,
+    }
 }

@@ -9,7 +9,7 @@ use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, handover, memory, options, process, real, recv, send};
+use crate::{clock, guest, handover, memory, options, process, real, recv, send};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
@@ -363,7 +363,7 @@ unsafe extern "C" fn recvmmsg(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: c_int) -> c_int {
-    if !matches!(table::get(fd), Entry::Conn(_)) {
+    if !matches!(table::get(fd), Entry::Conn(_) | Entry::Guest(_)) {
         // SAFETY: the program's own arguments.
         return counted_if_candidate(fd, || unsafe {
             real::sendmmsg(fd, msgs, count, flags) as isize
@@ -396,6 +396,7 @@ unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: 
     let conn = match table::get(out) {
         Entry::Conn(conn) => conn,
         Entry::Candidate(_) => return counted(out, kernel),
+        Entry::Guest(behind) => return guest::sent(behind, 0, kernel()),
         _ => return kernel(),
     };
     process::refresh();

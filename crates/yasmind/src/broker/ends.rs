@@ -88,9 +88,12 @@ impl Broker {
 
     /// Goes on with an end whose socket has been examined.
     pub fn found(&mut self, finding: Finding, now: Instant) {
-        let Finding { client, serial, facts } = finding;
-        if let Some(client) = self.clients.get_mut(&client) {
+        let Finding { client: name, serial, facts } = finding;
+        if let Some(client) = self.clients.get_mut(&name) {
             client.examined -= 1;
+        }
+        if serial == super::guests::JOIN {
+            return self.found_join(name, facts, now);
         }
         let Some(end) = self.ends.get_mut(&serial) else { return };
         let facts = match facts {
@@ -204,11 +207,13 @@ impl Broker {
         while let Some(serial) = self.table.expire(now, PATIENCE) {
             self.decline_waiting(serial, Decline::NoProof, now);
         }
+        self.expire_guests(now);
     }
 
     /// When `expire` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.table.oldest().map(|since| since + PATIENCE)
+        let guests = self.guests().and_then(crate::guests::Guests::next_expiry);
+        self.table.oldest().map(|since| since + PATIENCE).into_iter().chain(guests).min()
     }
 
     /// Ends that wait for their peer, and since when.

@@ -37,6 +37,7 @@ impl Broker {
                 ));
             }
         }
+        connections.extend(self.shown_by_vsock(sees, now));
         let broker = status::Broker {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -94,7 +95,7 @@ fn without_channel(label: &EndLabel, reason: &str, since: Instant, now: Instant)
     }
 }
 
-fn shown(label: &EndLabel, sends: Direction) -> End {
+pub(super) fn shown(label: &EndLabel, sends: Direction) -> End {
     let role = match label.role {
         Role::Connector => "connector",
         Role::Acceptor => "acceptor",

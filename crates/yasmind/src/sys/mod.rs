@@ -4,3 +4,5 @@
 pub mod bpf;
 pub mod page;
 pub mod sockopt;
+pub mod table;
+pub mod vsock;
