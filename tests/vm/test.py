@@ -11,6 +11,7 @@ import sys
 import check
 import lab
 import check_lab  # noqa: F401  (registers its checks)
+import check_guests  # noqa: F401
 import check_vsock  # noqa: F401
 
 
