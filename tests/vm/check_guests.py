@@ -368,10 +368,14 @@ def guests_names_and_options():
 def guests_show_in_status():
     ready()
     listen("b", f"{RUN} python3 /tmp/server.py {PORT} 1")
-    start("a", "client", f"(sleep 3; echo) | {RUN} python3 -c 'import socket, sys; "
-          f"s = socket.create_connection((\"{ADDRESS['b']}\", {PORT})); sys.stdin.read(1)'")
+    script("a", "holder", "import os, socket, sys, time\n"
+           "held = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+           "while not os.path.exists('/tmp/enough'): time.sleep(0.01)\n")
+    run("a", "rm -f /tmp/enough")
+    start("a", "client", f"{RUN} python3 /tmp/holder.py {ADDRESS['b']} {PORT}")
     for domain in "ab":
         run(domain, "until yasmin status | grep python3 | grep -q vsock; do usleep 100000; done", timeout_s=30)
+    run("a", "touch /tmp/enough")
     finish("a", "client")
     finish("b", "server")
     run("a", "while yasmin status | grep python3 | grep -q vsock; do usleep 100000; done", timeout_s=30)
@@ -382,8 +386,9 @@ def guests_die():
     """A guest is destroyed under a connection: the other program is told, and the guest comes back."""
     ready()
     listen("a", f"{RUN} python3 /tmp/server.py {PORT} 1")
-    start("b", "client", f"{RUN} python3 /tmp/client.py {ADDRESS['a']} {PORT} 100000000")
-    run("a", f"until grep -q established {STATS}/connections; do usleep 20000; done", timeout_s=60)
+    start("b", "client", f"{RUN} python3 /tmp/client.py {ADDRESS['a']} {PORT} 20000000")
+    # Some of the program's bytes have come.
+    run("a", f"until awk '$7 > 50000 && NR > 1' {STATS}/connections | grep -q .; do usleep 20000; done", timeout_s=60)
     run("dom0", "xl destroy b")
     try:
         output = finish("a", "server", status=1, timeout_s=120)
