@@ -66,7 +66,7 @@ def ready():
     vsock_ready()
     for domain in "ab":
         run(domain, "kill -9 $(pidof python3 iperf3 redis-server redis-benchmark flow-dynamic) 2>/dev/null; "
-                    "rm -f /etc/yasmin/hosts; true")
+                    "rm -f /etc/yasmin/hosts; modprobe tcp_diag")
         script(domain, "server", SERVER)
         script(domain, "client", CLIENT)
         broker(domain)
