@@ -8,6 +8,7 @@
 //!
 //! Descriptors are plain numbers: peers close, duplicate and share them across fork on purpose.
 
+pub mod by_number;
 pub mod extras;
 pub mod memory;
 pub mod signals;

@@ -3,6 +3,7 @@
 //! Each looks its descriptor up and takes one of three ways: nothing there, libc; a candidate,
 //! libc and a count; a connection with a channel, `recv`, `send`, `poll` or `set`.
 
+pub mod by_number;
 mod descriptor;
 mod mapping;
 pub mod program;

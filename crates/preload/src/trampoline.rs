@@ -4,7 +4,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::exports::program;
+use crate::exports::{by_number, program};
 use crate::{config, handover, process, real, sys};
 
 macro_rules! trampolines {
@@ -91,7 +91,8 @@ extern "C" fn stdio_opens(fd: c_int, mode: *const c_char) {
 
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// syscall(2), but for io_uring_setup: its requests would pass this library by.
+/// syscall(2), but for io_uring_setup, whose requests would pass this library by, and for calls
+/// that concern descriptors of ours.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub extern "C" fn syscall() {
@@ -101,26 +102,25 @@ pub extern "C" fn syscall() {
         "cmp dword ptr [rip + {allowed}], 0",
         "je {refuse}",
         "3:",
+        // Seven words keep rsp aligned.
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
         "cmp qword ptr [rip + {slot}], 0",
         "jne 2f",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "push rax",
         "call {resolve}",
-        "pop rax",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
+        "mov rdi, [rsp + 48]",
+        "mov rsi, [rsp + 40]",
+        "mov rdx, [rsp + 32]",
         "2:",
+        "call {concerns}",
+        "test al, al",
+        // Neither pop nor mov changes the flags.
+        "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        // The sixth argument lies on the stack for both, as the seventh of a function.
+        "jne {take}",
         "jmp qword ptr [rip + {slot}]",
         resolve = sym resolve,
+        concerns = sym by_number::concerns,
+        take = sym by_number::take,
         allowed = sym config::ALLOW_IO_URING,
         refuse = sym refuse,
         slot = sym SYSCALL,

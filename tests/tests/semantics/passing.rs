@@ -52,6 +52,35 @@ fn the_lowest_number_is_free() {
 }
 
 /// The last number that an fd_set holds, and one that only a larger set does.
+/// libuv closes by syscall(2): the number is free for a file, and bytes unread make a reset.
+#[test]
+fn calls_by_number() {
+    check(|duo| {
+        for (name, unread) in [("C", true), ("D", false)] {
+            duo.warm(name);
+            for _ in 0..8 {
+                duo.a(&format!("send {name} 100 - writebynumber"));
+                duo.b(&format!("recv {name} 60 - readbynumber"));
+                duo.b(&format!("recv {name} 40 peek recvfrombynumber"));
+                duo.b(&format!("recv {name} 40 - recvfrombynumber"));
+                duo.b(&format!("recv {name} 40 dontwait recvfrombynumber"));
+                duo.b(&format!("send {name} 100 - writebynumber"));
+                duo.a(&format!("recv {name} 100"));
+            }
+            if unread {
+                duo.a(&format!("send {name} 100"));
+                duo.b(&format!("awaitunread {name} 100"));
+            }
+            duo.b(&format!("closebynumber {name}"));
+            duo.b("readfile");
+            duo.a(&format!("poll {name} rdhup 1000"));
+            duo.a(&format!("recv {name} 100"));
+            duo.a(&format!("closebynumber {name}"));
+            duo.a("readfile");
+        }
+    });
+}
+
 #[test]
 fn select_up_to_the_last_number_and_beyond() {
     check(|duo| {

@@ -10,19 +10,19 @@ use crate::table::{self, Candidate, Entry};
 use crate::{guest, options, process, promote, real};
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::shutdown(fd, how) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::close(fd) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::close_range(first, last, flags) }
 }
@@ -34,7 +34,7 @@ unsafe extern "C" fn closefrom(first: c_int) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     if matches!(table::get(fd), Entry::Broker) {
         sys::set_errno(sys::EBADF);
         return -1;
@@ -48,20 +48,20 @@ unsafe extern "C" fn dup(fd: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::dup_onto(from, to, None) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::dup_onto(from, to, Some(flags)) }
 }
 
 // Variadic in C; on x86-64 an int or pointer argument arrives in the same register.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+pub unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::fcntl(fd, cmd, arg) }
 }
@@ -73,13 +73,13 @@ unsafe extern "C" fn fcntl64(fd: c_int, cmd: c_int, arg: usize) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
+pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { options::ioctl(fd, request, arg) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn setsockopt(
+pub unsafe extern "C" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -91,7 +91,7 @@ unsafe extern "C" fn setsockopt(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getsockopt(
+pub unsafe extern "C" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -117,7 +117,7 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int {
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int {
     const AF_INET: u16 = 2;
     const AF_INET6: u16 = 10;
     const EINPROGRESS: i32 = 115;
@@ -162,13 +162,18 @@ unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn accept(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
+pub unsafe extern "C" fn accept(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { accept_with(len, || real::accept(fd, addr, len)) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn accept4(fd: c_int, addr: *mut c_void, len: *mut u32, flags: c_int) -> c_int {
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    addr: *mut c_void,
+    len: *mut u32,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { accept_with(len, || real::accept4(fd, addr, len, flags)) }
 }

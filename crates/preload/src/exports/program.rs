@@ -20,7 +20,7 @@ fn failed(ret: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execve(
+pub unsafe extern "C" fn execve(
     path: *const c_char,
     arguments: Strings,
     environment: Strings,
@@ -73,7 +73,7 @@ unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execveat(
+pub unsafe extern "C" fn execveat(
     folder: c_int,
     path: *const c_char,
     arguments: Strings,

@@ -12,7 +12,7 @@ use crate::timeout::Timeout;
 use crate::{clock, guest, handover, memory, options, process, real, recv, send};
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
+pub unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
     let one = piece(buf, len);
     // SAFETY: the program's own arguments.
     receive(fd, some_bytes(Buffers::one(&one)), 0, || unsafe { real::read(fd, buf, len) })
@@ -31,7 +31,7 @@ unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut u8, len: usize, size: usize
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn write(fd: c_int, buf: *const u8, len: usize) -> isize {
+pub unsafe extern "C" fn write(fd: c_int, buf: *const u8, len: usize) -> isize {
     let one = piece(buf, len);
     // SAFETY: the program's own arguments.
     transmit(fd, Some(Buffers::one(&one)), 0, || unsafe { real::write(fd, buf, len) })
@@ -65,7 +65,7 @@ unsafe extern "C" fn send(fd: c_int, buf: *const u8, len: usize, flags: c_int) -
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvfrom(
+pub unsafe extern "C" fn recvfrom(
     fd: c_int,
     buf: *mut u8,
     len: usize,
@@ -104,7 +104,7 @@ unsafe extern "C" fn __recvfrom_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendto(
+pub unsafe extern "C" fn sendto(
     fd: c_int,
     buf: *const u8,
     len: usize,
@@ -121,7 +121,7 @@ unsafe extern "C" fn sendto(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn readv(fd: c_int, pieces: *const IoVec, count: c_int) -> isize {
+pub unsafe extern "C" fn readv(fd: c_int, pieces: *const IoVec, count: c_int) -> isize {
     if table::raw(fd) == 0 {
         // SAFETY: the program's own arguments.
         return unsafe { real::readv(fd, pieces, count) };
@@ -133,7 +133,7 @@ unsafe extern "C" fn readv(fd: c_int, pieces: *const IoVec, count: c_int) -> isi
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn writev(fd: c_int, pieces: *const IoVec, count: c_int) -> isize {
+pub unsafe extern "C" fn writev(fd: c_int, pieces: *const IoVec, count: c_int) -> isize {
     if table::raw(fd) == 0 {
         // SAFETY: the program's own arguments.
         return unsafe { real::writev(fd, pieces, count) };
@@ -163,7 +163,7 @@ fn stream_flags(fd: c_int, offset: i64, flags: c_int) -> Option<c_int> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn preadv2(
+pub unsafe extern "C" fn preadv2(
     fd: c_int,
     pieces: *const IoVec,
     count: c_int,
@@ -182,7 +182,7 @@ unsafe extern "C" fn preadv2(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pwritev2(
+pub unsafe extern "C" fn pwritev2(
     fd: c_int,
     pieces: *const IoVec,
     count: c_int,
@@ -201,7 +201,7 @@ unsafe extern "C" fn pwritev2(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize {
+pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize {
     if table::raw(fd) == 0 || !memory::is_readable(msg, 1) {
         // SAFETY: the program's own arguments.
         return unsafe { real::recvmsg(fd, msg, flags) };
@@ -261,7 +261,7 @@ unsafe fn put_control(msg: &mut MsgHdr, unread: Option<c_int>) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) -> isize {
+pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) -> isize {
     if !memory::is_readable(msg, 1) {
         // SAFETY: the program's own arguments.
         return unsafe { real::sendmsg(fd, msg, flags) };
@@ -321,7 +321,7 @@ unsafe fn passes_descriptors(msg: &MsgHdr) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvmmsg(
+pub unsafe extern "C" fn recvmmsg(
     fd: c_int,
     msgs: *mut MMsgHdr,
     count: u32,
@@ -362,7 +362,12 @@ unsafe extern "C" fn recvmmsg(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: c_int) -> c_int {
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    msgs: *mut MMsgHdr,
+    count: u32,
+    flags: c_int,
+) -> c_int {
     if !matches!(table::get(fd), Entry::Conn(_) | Entry::Guest(_)) {
         // SAFETY: the program's own arguments.
         return counted_if_candidate(fd, || unsafe {
@@ -390,7 +395,12 @@ unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut MMsgHdr, count: u32, flags: 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+pub unsafe extern "C" fn sendfile(
+    out: c_int,
+    from: c_int,
+    offset: *mut i64,
+    count: usize,
+) -> isize {
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::sendfile(out, from, offset, count) };
     let conn = match table::get(out) {

@@ -12,7 +12,7 @@ use crate::timeout::Timeout;
 use crate::{clock, options, process, real};
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn poll(fds: *mut PollFd, count: u64, timeout: c_int) -> c_int {
+pub unsafe extern "C" fn poll(fds: *mut PollFd, count: u64, timeout: c_int) -> c_int {
     if fds.is_null() || count == 0 || count > table::CAPACITY as u64 {
         // SAFETY: the program's own arguments.
         return unsafe { real::poll(fds, count, timeout) };
@@ -37,7 +37,7 @@ unsafe extern "C" fn __poll_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ppoll(
+pub unsafe extern "C" fn ppoll(
     fds: *mut PollFd,
     count: u64,
     timeout: *const TimeSpec,
@@ -69,7 +69,7 @@ unsafe extern "C" fn __ppoll_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn select(
+pub unsafe extern "C" fn select(
     count: c_int,
     read: *mut u64,
     write: *mut u64,
@@ -153,7 +153,7 @@ fn made_set(fd: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_ctl(
+pub unsafe extern "C" fn epoll_ctl(
     set_fd: c_int,
     op: c_int,
     fd: c_int,
@@ -178,7 +178,7 @@ unsafe extern "C" fn epoll_ctl(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_wait(
+pub unsafe extern "C" fn epoll_wait(
     fd: c_int,
     events: *mut EpollEvent,
     max: c_int,
@@ -194,7 +194,7 @@ unsafe extern "C" fn epoll_wait(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait(
+pub unsafe extern "C" fn epoll_pwait(
     fd: c_int,
     events: *mut EpollEvent,
     max: c_int,
@@ -210,7 +210,7 @@ unsafe extern "C" fn epoll_pwait(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait2(
+pub unsafe extern "C" fn epoll_pwait2(
     fd: c_int,
     events: *mut EpollEvent,
     max: c_int,

@@ -3,7 +3,7 @@
 use std::io::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 
-use yasmin_tests::sys::{self, Fd, errno_name, libc, stdio};
+use yasmin_tests::sys::{self, Fd, by_number, errno_name, libc, stdio};
 
 use crate::{Script, number, wrong};
 
@@ -74,6 +74,7 @@ fn send(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
     let sent = match form {
         "send" => sys::send(fd, &data, flags),
         "write" => sys::write(fd, &data),
+        "writebynumber" => by_number::write(fd, &data),
         "writev" => sys::writev(fd, &parts),
         "pwritev2" => stdio::write_at(fd, &data, -1, 0),
         "pwritev2nowait" => stdio::write_at(fd, &data, -1, libc::RWF_NOWAIT),
@@ -124,11 +125,13 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
     let got = match form {
         "recv" => sys::recv(fd, &mut data, flags),
         "read" => sys::read(fd, &mut data),
+        "readbynumber" => by_number::read(fd, &mut data),
         "readv" => sys::readv(fd, &mut [one, two]),
         "preadv2" => stdio::read_at(fd, &mut data, -1, 0),
         "preadv2nowait" => stdio::read_at(fd, &mut data, -1, libc::RWF_NOWAIT),
         "preadv2at" => stdio::read_at(fd, &mut data, 5, 0),
         "fread" => stdio::read_stream(sys::dup(fd)?, &mut data),
+        "recvfrombynumber" => by_number::recvfrom(fd, &mut data, flags),
         "recvfrom" => sys::recvfrom(fd, &mut data, flags),
         "recvmsg" => sys::recvmsg(fd, &mut [one, two], flags),
         // Two messages; says how many there were and how long each was.

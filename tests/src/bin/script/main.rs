@@ -33,12 +33,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Error, Result, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use yasmin_tests::pattern::Pattern;
-use yasmin_tests::sys::{self, Fd, errno_name, libc};
+use yasmin_tests::sys::{self, Fd, by_number, errno_name, libc};
 
 /// One direction's bytes and how far they got.
 #[derive(Clone, Copy)]
@@ -223,6 +224,17 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["close", name] => {
             let object = lock(&script.objects).remove(name).ok_or_else(|| wrong(name))?;
             sys::close(object.fd).map(ok)
+        }
+        ["closebynumber", name] => {
+            let object = lock(&script.objects).remove(name).ok_or_else(|| wrong(name))?;
+            by_number::close(object.fd).map(ok)
+        }
+        // A file takes the lowest free number, and is read.
+        ["readfile"] => {
+            let file = File::open("/dev/zero")?;
+            let mut data = [1; 100];
+            let len = sys::read(file.as_raw_fd(), &mut data)?;
+            Ok(format!("{} {}", file.as_raw_fd(), data[..len].iter().filter(|b| **b == 0).count()))
         }
         ["forget", name] => Ok(format!("{}", lock(&script.objects).remove(name).is_some())),
         // Leaves the name, to be used after.

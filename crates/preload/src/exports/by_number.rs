@@ -1,0 +1,142 @@
+//! syscall(2): a call by its number that concerns a descriptor of ours goes where the call by
+//! its name goes. libuv closes everything that way.
+
+use core::ffi::{c_int, c_long, c_void};
+
+use super::{descriptor, program, stream, wait};
+use crate::sys::Sysno;
+use crate::table;
+
+macro_rules! numbers {
+    ($($name:ident = $call:ident;)*) => { $(const $name: c_long = Sysno::$call as c_long;)* };
+}
+
+numbers! {
+    READ = read;
+    WRITE = write;
+    CLOSE = close;
+    POLL = poll;
+    IOCTL = ioctl;
+    READV = readv;
+    WRITEV = writev;
+    SELECT = select;
+    DUP = dup;
+    DUP2 = dup2;
+    SENDFILE = sendfile;
+    CONNECT = connect;
+    ACCEPT = accept;
+    SENDTO = sendto;
+    RECVFROM = recvfrom;
+    SENDMSG = sendmsg;
+    RECVMSG = recvmsg;
+    SHUTDOWN = shutdown;
+    SETSOCKOPT = setsockopt;
+    GETSOCKOPT = getsockopt;
+    EXECVE = execve;
+    FCNTL = fcntl;
+    EPOLL_WAIT = epoll_wait;
+    EPOLL_CTL = epoll_ctl;
+    PPOLL = ppoll;
+    EPOLL_PWAIT = epoll_pwait;
+    ACCEPT4 = accept4;
+    DUP3 = dup3;
+    RECVMMSG = recvmmsg;
+    SENDMMSG = sendmmsg;
+    EXECVEAT = execveat;
+    PREADV2 = preadv2;
+    PWRITEV2 = pwritev2;
+    CLOSE_RANGE = close_range;
+    EPOLL_PWAIT2 = epoll_pwait2;
+}
+
+/// Whether `take` is to carry out call `number` with these first arguments.
+pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> bool {
+    match number {
+        READ | WRITE | CLOSE | IOCTL | READV | WRITEV | DUP | SENDFILE | SENDTO | RECVFROM
+        | SENDMSG | RECVMSG | SHUTDOWN | SETSOCKOPT | GETSOCKOPT | FCNTL | EPOLL_WAIT
+        | EPOLL_PWAIT | RECVMMSG | SENDMMSG | PREADV2 | PWRITEV2 | EPOLL_PWAIT2 => {
+            table::raw(first as c_int) != 0
+        }
+        DUP2 | DUP3 => table::raw(first as c_int) != 0 || table::raw(second as c_int) != 0,
+        POLL | SELECT | CONNECT | ACCEPT | EXECVE | EPOLL_CTL | PPOLL | ACCEPT4 | EXECVEAT
+        | CLOSE_RANGE => true,
+        _ => false,
+    }
+}
+
+/// Carries out a call that `concerns` named. Returns as libc does.
+///
+/// # Safety
+/// As the program called.
+pub unsafe extern "C" fn take(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let fd = a as c_int;
+    // SAFETY: the program's own arguments, of the types that the call by its name has. Where the
+    // kernel takes the size of a signal mask, the name does not.
+    unsafe {
+        let ret = match number {
+            READ => return stream::read(fd, b as *mut u8, c),
+            WRITE => return stream::write(fd, b as *const u8, c),
+            READV => return stream::readv(fd, b as *const _, c as c_int),
+            WRITEV => return stream::writev(fd, b as *const _, c as c_int),
+            PREADV2 => return stream::preadv2(fd, b as *const _, c as c_int, d as i64, f as c_int),
+            PWRITEV2 => {
+                return stream::pwritev2(fd, b as *const _, c as c_int, d as i64, f as c_int);
+            }
+            SENDTO => {
+                let (to, len) = (e as *const c_void, f as u32);
+                return stream::sendto(fd, b as *const u8, c, d as c_int, to, len);
+            }
+            RECVFROM => {
+                let (from, len) = (e as *mut c_void, f as *mut u32);
+                return stream::recvfrom(fd, b as *mut u8, c, d as c_int, from, len);
+            }
+            SENDMSG => return stream::sendmsg(fd, b as *const _, c as c_int),
+            RECVMSG => return stream::recvmsg(fd, b as *mut _, c as c_int),
+            SENDFILE => return stream::sendfile(fd, b as c_int, c as *mut i64, d),
+            RECVMMSG => stream::recvmmsg(fd, b as *mut _, c as u32, d as c_int, e as *mut _),
+            SENDMMSG => stream::sendmmsg(fd, b as *mut _, c as u32, d as c_int),
+            CLOSE => descriptor::close(fd),
+            CLOSE_RANGE => descriptor::close_range(a as u32, b as u32, c as c_int),
+            DUP => descriptor::dup(fd),
+            DUP2 => descriptor::dup2(fd, b as c_int),
+            DUP3 => descriptor::dup3(fd, b as c_int, c as c_int),
+            FCNTL => descriptor::fcntl(fd, b as c_int, c),
+            IOCTL => descriptor::ioctl(fd, b, c),
+            SHUTDOWN => descriptor::shutdown(fd, b as c_int),
+            SETSOCKOPT => {
+                descriptor::setsockopt(fd, b as c_int, c as c_int, d as *const c_void, e as u32)
+            }
+            GETSOCKOPT => {
+                descriptor::getsockopt(fd, b as c_int, c as c_int, d as *mut c_void, e as *mut u32)
+            }
+            CONNECT => descriptor::connect(fd, b as *const c_void, c as u32),
+            ACCEPT => descriptor::accept(fd, b as *mut c_void, c as *mut u32),
+            ACCEPT4 => descriptor::accept4(fd, b as *mut c_void, c as *mut u32, d as c_int),
+            EXECVE => program::execve(a as *const _, b as *const _, c as *const _),
+            EXECVEAT => {
+                program::execveat(fd, b as *const _, c as *const _, d as *const _, e as c_int)
+            }
+            POLL => wait::poll(a as *mut _, b as u64, c as c_int),
+            PPOLL => wait::ppoll(a as *mut _, b as u64, c as *const _, d as *const c_void),
+            SELECT => wait::select(fd, b as *mut u64, c as *mut u64, d as *mut u64, e as *mut _),
+            EPOLL_CTL => wait::epoll_ctl(fd, b as c_int, c as c_int, d as *mut _),
+            EPOLL_WAIT => wait::epoll_wait(fd, b as *mut _, c as c_int, d as c_int),
+            EPOLL_PWAIT => {
+                wait::epoll_pwait(fd, b as *mut _, c as c_int, d as c_int, e as *const c_void)
+            }
+            EPOLL_PWAIT2 => {
+                wait::epoll_pwait2(fd, b as *mut _, c as c_int, d as *const _, e as *const c_void)
+            }
+            _ => -1,
+        };
+        ret as isize
+    }
+}
