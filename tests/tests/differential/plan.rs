@@ -27,6 +27,8 @@ struct Side {
     receive_timeout: bool,
     is_odd: bool,
     has_been_urgent: bool,
+    /// The sets that it was ever put into, by bit.
+    sets: u32,
 }
 
 pub struct Plan<'a> {
@@ -199,6 +201,8 @@ impl<'a> Plan<'a> {
             Step::Select { events, .. } => {
                 self.on(&target, &format!("selectnow {events}"))?;
             }
+            // What lies in a ring then is told of at once (docs/architecture.md).
+            Step::Set { option: "lowat", .. } if self.unread(&target)? > 0 => {}
             Step::Set { option, value, .. } => {
                 self.on(&target, &format!("set {option} {value}"))?;
                 match option {
@@ -471,6 +475,13 @@ impl<'a> Plan<'a> {
         if !target.prefix.is_empty() {
             return Ok(());
         }
+        // The first of two sets does not hear of what lies unread in the ring when the second one
+        // gets the socket (docs/architecture.md).
+        let others = self.side(target).sets & !(1 << set);
+        if how == "epadd" && others != 0 && self.unread(target)? > 0 {
+            return Ok(());
+        }
+        self.side(target).sets |= 1 << set;
         if !self.sets[index(target.end)][set] {
             self.does(target.end, format!("epoll E{set}"))?;
             self.sets[index(target.end)][set] = true;
