@@ -170,9 +170,18 @@ pub fn renamed(fd: c_int, other: c_int) {
     if set.is_null() || !to.set.load(Ordering::Relaxed).is_null() {
         return;
     }
+    if from.has(Watch::DIRTY) {
+        // SAFETY: a set's memory stays a set's.
+        let set = unsafe { &*set };
+        set.kernel_ctl(if from.has(Watch::PRESENT) { MOD } else { DEL }, fd, from);
+    }
+    if !from.has(Watch::PRESENT) {
+        return;
+    }
     to.events.store(from.events.load(Ordering::Relaxed), Ordering::Relaxed);
     to.data.store(from.data.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
+    let flags = from.flags.load(Ordering::Relaxed) & !Watch::DIRTY | Watch::ORPHAN;
+    to.flags.store(flags, Ordering::Relaxed);
     to.set.store(set, Ordering::Release);
 }
 

@@ -76,6 +76,8 @@ impl Watch {
     pub const MANY_SETS: u32 = 8;
     /// One-shot, and told of by its ring: out of the kernel's set until it is armed again.
     pub const SPENT: u32 = 16;
+    /// The kernel has it under a number that was closed, where nobody can change it any more.
+    pub const ORPHAN: u32 = 32;
 
     pub fn has(&self, flag: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flag != 0

@@ -78,6 +78,35 @@ fn one_shot_of_bytes_and_an_end() {
     });
 }
 
+/// The registration belongs to the number that was closed: it goes on telling, and the other
+/// number cannot change it.
+#[test]
+fn a_registration_outlives_its_number() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.round_trips("C", 4);
+        duo.b("epmod E C in+rdhup");
+        duo.b("dup C D");
+        duo.b("close C");
+        duo.b("epmod E D in");
+        duo.b("epdel E D");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("recv D 100");
+        duo.b("epwait E 0");
+        duo.b("epadd E D in");
+        duo.b("epmod E D in");
+        duo.b("epdel E D");
+        duo.b("epdel E D");
+        duo.a("close C");
+        duo.b("epwait E 1000");
+        duo.b("close D");
+        duo.b("epwait E 0");
+    });
+}
+
 #[test]
 fn moved_from_a_one_shot_set() {
     check(|duo| {

@@ -148,12 +148,15 @@ impl Set {
     ) -> c_int {
         let owner = watch.set.load(Ordering::Relaxed);
         let is_ours = core::ptr::eq(owner, self);
-        let is_present = is_ours && watch.has(Watch::PRESENT);
+        // One that is left of a closed number the kernel tells of, and the program cannot change.
+        let is_orphan = watch.has(Watch::ORPHAN);
+        let is_present = is_ours && watch.has(Watch::PRESENT) && !is_orphan;
         let was_exclusive = watch.events.load(Ordering::Relaxed) & EXCLUSIVE != 0;
         let is_special = asked.events & (ONESHOT | EXCLUSIVE) != 0 || was_exclusive;
         let is_special = is_special || watch.has(Watch::MANY_SETS);
-        let stays_here = conn.is_some() && is_ours && !is_special && !self.is_foreign();
-        if is_ours && watch.has(Watch::SPENT) {
+        let stays_here =
+            conn.is_some() && is_ours && !is_special && !is_orphan && !self.is_foreign();
+        if is_ours && watch.has(Watch::SPENT) && !is_orphan {
             return self.ctl_spent(op, fd, watch, asked, kernel);
         }
         match op {
@@ -192,6 +195,7 @@ impl Set {
                     watch.remove(Watch::DIRTY);
                 }
                 self.note(watch, asked);
+                watch.remove(Watch::ORPHAN);
                 watch.add(Watch::PRESENT | Watch::IN_KERNEL);
                 watch.set.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
                 table::reaches(fd);
