@@ -30,6 +30,8 @@ numbers! {
     SENDMSG = sendmsg;
     RECVMSG = recvmsg;
     SHUTDOWN = shutdown;
+    GETSOCKNAME = getsockname;
+    GETPEERNAME = getpeername;
     SETSOCKOPT = setsockopt;
     GETSOCKOPT = getsockopt;
     EXECVE = execve;
@@ -53,10 +55,9 @@ numbers! {
 pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> bool {
     match number {
         READ | WRITE | CLOSE | IOCTL | READV | WRITEV | DUP | SENDFILE | SENDTO | RECVFROM
-        | SENDMSG | RECVMSG | SHUTDOWN | SETSOCKOPT | GETSOCKOPT | FCNTL | EPOLL_WAIT
-        | EPOLL_PWAIT | RECVMMSG | SENDMMSG | PREADV2 | PWRITEV2 | EPOLL_PWAIT2 => {
-            table::raw(first as c_int) != 0
-        }
+        | SENDMSG | RECVMSG | SHUTDOWN | GETSOCKNAME | GETPEERNAME | SETSOCKOPT | GETSOCKOPT
+        | FCNTL | EPOLL_WAIT | EPOLL_PWAIT | RECVMMSG | SENDMMSG | PREADV2 | PWRITEV2
+        | EPOLL_PWAIT2 => table::raw(first as c_int) != 0,
         DUP2 | DUP3 => table::raw(first as c_int) != 0 || table::raw(second as c_int) != 0,
         POLL | SELECT | CONNECT | ACCEPT | EXECVE | EPOLL_CTL | PPOLL | ACCEPT4 | EXECVEAT
         | CLOSE_RANGE => true,
@@ -111,6 +112,8 @@ pub unsafe extern "C" fn take(
             FCNTL => descriptor::fcntl(fd, b as c_int, c),
             IOCTL => descriptor::ioctl(fd, b, c),
             SHUTDOWN => descriptor::shutdown(fd, b as c_int),
+            GETSOCKNAME => descriptor::getsockname(fd, b as *mut c_void, c as *mut u32),
+            GETPEERNAME => descriptor::getpeername(fd, b as *mut c_void, c as *mut u32),
             SETSOCKOPT => {
                 descriptor::setsockopt(fd, b as c_int, c as c_int, d as *const c_void, e as u32)
             }

@@ -214,13 +214,13 @@ fn accepted(fd: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getsockname(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
+pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { real::getsockname(named(fd), addr, len) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getpeername(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
+pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { real::getpeername(named(fd), addr, len) }
 }
