@@ -16,6 +16,8 @@ mod addresses;
 pub mod directory;
 mod hosts;
 mod proof;
+#[cfg(test)]
+mod tests;
 mod xenstore;
 
 use crate::diag::Diag;

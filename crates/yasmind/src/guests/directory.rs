@@ -96,6 +96,14 @@ impl Directory {
     }
 }
 
+#[cfg(test)]
+impl Directory {
+    pub fn fixed(known: Known) -> Self {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        Self { known: Arc::new(Mutex::new(known)), stop, thread: None }
+    }
+}
+
 impl Drop for Directory {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
