@@ -1,6 +1,6 @@
 """The paths between two guests that bench.py compares, and how each is measured.
 
-Every figure comes from a connection of its own; a round trip from the echoes after the first ten.
+Every figure comes from a connection of its own; a round trip from the echoes after the first ones.
 """
 import json
 import re
@@ -8,7 +8,6 @@ import re
 import check_vsock
 from check import finish, run, start
 
-WARM_UP = 10
 GUESTS = "abcdefgh"
 # The commands before, and this one's arrival, keep dom0 busy for a moment; all share one CPU.
 SETTLE = "usleep 300000"
@@ -17,6 +16,10 @@ SETTLE = "usleep 300000"
 def echoes_of(size):
     """How many round trips: some megabytes."""
     return max(5, min(200, 4_000_000 // size))
+
+
+def warm_up_of(size):
+    return min(10, echoes_of(size))
 
 
 def listening(domain, name):
@@ -49,7 +52,7 @@ class Flow:
 
     def round_trip_us(self, size):
         echoes = echoes_of(size)
-        return self.flow(f"-c {size} -e {echoes} -w {WARM_UP}") / echoes / 1000
+        return self.flow(f"-c {size} -e {echoes} -w {warm_up_of(size)}") / echoes / 1000
 
     def gbit_s(self, chunk, stream_bytes, pair="ab"):
         return stream_bytes * 8 / self.flow(f"-c {chunk} -s {stream_bytes}", pair)
@@ -71,7 +74,7 @@ class Vchan:
 
     def round_trip_us(self, size):
         echoes = echoes_of(size)
-        return self.vchan(f"{size} 0 {echoes} {WARM_UP}") / echoes / 1000
+        return self.vchan(f"{size} 0 {echoes} {warm_up_of(size)}") / echoes / 1000
 
     def gbit_s(self, chunk, stream_bytes):
         stream_bytes = max(1, stream_bytes // chunk) * chunk

@@ -6,11 +6,12 @@
  *   flow tcp|vsock|vsockseq connect ADDRESS PORT [-n CONNECTIONS] [-p AT_ONCE] [-s BYTES] [-r BYTES]
  *        [-c CHUNK] [-i] [-b BUFFER] [-e ECHOES] [-w WARM_UP] [-q]
  *
- * The connector sends a header that says what follows, then -s bytes, and gets -r bytes; each side checks
- * every byte, and that the other ends exactly there. -i: non-blocking, by poll. -e: instead, so many
- * messages of CHUNK bytes there and back, one at a time, and -w before and one after that are not timed. -q: bytes are neither made nor checked. -b sets
- * the vsock buffer size. Says what it did and how long that took (one connection: from its first byte on);
- * exits with 1 at the first wrong byte.
+ * The connector sends a header that says what follows and gets a byte when the other is ready for it; then it
+ * sends -s bytes, and gets -r bytes; each side checks every byte, and that the other ends exactly there. -i:
+ * non-blocking, by poll. -e: instead, so many messages of CHUNK bytes there and back, one at a time; -w before
+ * and one after that are not timed. -q: bytes are neither made nor checked. -b sets the vsock buffer size.
+ * Says what it did and how long that took (one connection: from when both were ready); exits with 1 at the
+ * first wrong byte.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -162,9 +163,6 @@ static uint8_t *buffer_of(size_t bytes)
 
 static void both_ways(int fd, struct way out, struct way in, const struct header *header, int first)
 {
-	out.buffer = buffer_of(header->chunk_bytes);
-	in.buffer = buffer_of(header->chunk_bytes);
-	out.chunk_bytes = in.chunk_bytes = header->chunk_bytes;
 	if (header->poll) {
 		while (!out.ended || !in.ended) {
 			struct pollfd wait = { .fd = fd };
@@ -200,8 +198,14 @@ static void both_ways(int fd, struct way out, struct way in, const struct header
 		if (sender && (waitpid(sender, &status, 0) < 0 || status))
 			exit(1);
 	}
-	free(out.buffer);
-	free(in.buffer);
+}
+
+static struct way way_of(uint64_t seed, uint64_t total_bytes, const struct header *header)
+{
+	return (struct way){
+		.seed = seed, .total_bytes = total_bytes, .chunk_bytes = header->chunk_bytes,
+		.buffer = buffer_of(header->chunk_bytes),
+	};
 }
 
 static void all(int fd, void *data, size_t len, int sending)
@@ -250,18 +254,22 @@ static uint64_t echo(int fd, const struct header *header, int first)
 static void serve(int fd)
 {
 	struct header header;
+	struct way out, in;
+	char ready = 1;
 	int on = 1;
 
 	all(fd, &header, sizeof(header), 0);
 	if (header.magic != MAGIC)
 		wrong("no header", 0);
+	out = way_of(~header.seed, header.back_bytes, &header);
+	in = way_of(header.seed, header.there_bytes, &header);
+	all(fd, &ready, 1, 1);
 	if (family == AF_INET)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (header.echoes)
 		echo(fd, &header, 0);
 	else
-		both_ways(fd, (struct way){ .seed = ~header.seed, .total_bytes = header.back_bytes },
-			  (struct way){ .seed = header.seed, .total_bytes = header.there_bytes }, &header, 0);
+		both_ways(fd, out, in, &header, 0);
 	/* Guests that share a CPU: the connector looks at its clock before this end is taken down. */
 	if (header.quick)
 		usleep(10000);
@@ -298,13 +306,15 @@ static void listen_on(const char *port, int connections)
 	exit(failed ? 1 : 0);
 }
 
-/* Returns how long it took from the connection's first byte, or from the first echo that counts, in ns. */
+/* Returns how long it took once both had their buffers, or from the first echo that counts, in ns. */
 static uint64_t connect_to(const char *host, const char *port, struct header header, uint64_t buffer_bytes)
 {
 	struct sockaddr_storage address;
 	socklen_t len = address_of(&address, host, port);
 	int fd = socket(family, type, 0), on = 1;
+	struct way out, in;
 	uint64_t started;
+	char ready;
 
 	if (fd < 0)
 		die("socket");
@@ -315,13 +325,15 @@ static uint64_t connect_to(const char *host, const char *port, struct header hea
 		die("connect");
 	if (family == AF_INET)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	started = now_ns();
+	out = way_of(header.seed, header.there_bytes, &header);
+	in = way_of(~header.seed, header.back_bytes, &header);
 	all(fd, &header, sizeof(header), 1);
+	all(fd, &ready, 1, 0);
+	started = now_ns();
 	if (header.echoes) {
 		started = echo(fd, &header, 1);
 	} else {
-		both_ways(fd, (struct way){ .seed = header.seed, .total_bytes = header.there_bytes },
-			  (struct way){ .seed = ~header.seed, .total_bytes = header.back_bytes }, &header, 1);
+		both_ways(fd, out, in, &header, 1);
 		started = now_ns() - started;
 	}
 	close(fd);

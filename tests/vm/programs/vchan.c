@@ -77,7 +77,10 @@ int main(int argc, char **argv)
 	}
 	channel->blocking = 1;
 	all(channel, &plan, sizeof(plan), !listens);
-	data = calloc(1, plan.chunk_bytes);
+	data = malloc(plan.chunk_bytes);
+	memset(data, 1, plan.chunk_bytes);
+	/* Both have their buffers. */
+	all(channel, &byte, 1, listens);
 	started = now_ns();
 	for (uint64_t i = 0; plan.echoes && i <= plan.echoes + plan.warm_up; i++) {
 		if (i == plan.warm_up)
