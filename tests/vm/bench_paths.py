@@ -5,8 +5,10 @@ Every figure comes from a connection of its own; a round trip from the echoes af
 import json
 import re
 
+import check_guests
 import check_vsock
-from check import finish, run, start
+import lab
+from check import Failed, finish, run, start
 
 GUESTS = "abcdefgh"
 # The commands before, and this one's arrival, keep dom0 busy for a moment; all share one CPU.
@@ -27,13 +29,13 @@ def listening(domain, name):
 
 
 def flow(family, address, arguments, pair="ab", timeout_s=300):
-    """One run of `flow`: the nanoseconds that it took."""
+    """One run of `flow`: when it began, when it ended, and the nanoseconds that it took."""
     first, second = pair
     start(second, "flow", f"flow {family} listen 5101")
     listening(second, "flow")
     output = run(first, f"{SETTLE}; flow {family} connect {address} 5101 -q {arguments}", timeout_s=timeout_s)
     finish(second, "flow")
-    return int(re.search(r" ns (\d+)", output)[1])
+    return [int(number) for number in re.search(r" from (\d+) to (\d+) ns (\d+)", output).groups()]
 
 
 class Flow:
@@ -45,17 +47,21 @@ class Flow:
     def address(self, guest):
         return check_vsock.cid(guest) if self.family == "vsock" else f"10.0.2.{20 + GUESTS.index(guest)}"
 
-    def flow(self, arguments, pair="ab"):
+    def flow(self, arguments, pair="ab", timeout_s=300):
         if self.ring_kib:
             run(pair[0], f"echo {self.ring_kib // 4} >/sys/module/yasmin/parameters/ring_pages")
-        return flow(self.family, self.address(pair[1]), arguments, pair)
+        return flow(self.family, self.address(pair[1]), arguments, pair, timeout_s)
 
     def round_trip_us(self, size):
         echoes = echoes_of(size)
-        return self.flow(f"-c {size} -e {echoes} -w {warm_up_of(size)}") / echoes / 1000
+        return self.flow(f"-c {size} -e {echoes} -w {warm_up_of(size)}")[2] / echoes / 1000
 
-    def gbit_s(self, chunk, stream_bytes, pair="ab"):
-        return stream_bytes * 8 / self.flow(f"-c {chunk} -s {stream_bytes}", pair)
+    def gbit_s(self, chunk, stream_bytes):
+        return stream_bytes * 8 / self.flow(f"-c {chunk} -s {stream_bytes}")[2]
+
+    def begin_and_end(self, stream_bytes, pair, at_s):
+        """Of a stream that begins at that time, by the clock that Xen gives all guests."""
+        return self.flow(f"-c 65536 -s {stream_bytes} -t {at_s}", pair, timeout_s=1000)[:2]
 
 
 class Vchan:
@@ -89,12 +95,25 @@ def yasmin(ring_kib):
     return Flow(f"yasmin {ring_kib} KiB", "vsock", ring_kib)
 
 
-def iperf_gbit_s():
-    start("b", "iperf3", "iperf3 -s -1")
+def iperf_gbit_s(prefix=""):
+    """Unmodified TCP programs: as they are, or under `yasmin run`."""
+    start("b", "iperf3", f"{prefix} iperf3 -s -1")
     run("b", "until netstat -ltn | grep -q :5201; do usleep 10000; done")
-    result = json.loads(run("a", "iperf3 -c 10.0.2.21 -n 30M -J", timeout_s=300))
+    result = json.loads(run("a", f"{SETTLE}; {prefix} iperf3 -c 10.0.2.21 -n 60M -J", timeout_s=300))
     finish("b", "iperf3")
     return result["end"]["sum_received"]["bits_per_second"] / 1e9
+
+
+def iperf_yasmin_gbit_s():
+    """None if the command was not built when the images were."""
+    if lab.run("a", "command -v yasmin")[0]:
+        return None
+    check_guests.ready()
+    before = check_vsock.bridged_bytes()
+    result = iperf_gbit_s(check_guests.RUN)
+    if check_vsock.bridged_bytes() - before > 1_000_000:
+        raise Failed("iperf3's bytes went through dom0")
+    return result
 
 
 def costs_ns():
