@@ -86,9 +86,11 @@ needs-conformance: needs-build
 	@.ci/install-packages $(CONFORMANCE_NEEDS)
 
 lint: needs-build
+	@.ci/install-packages man:man-db
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(HOSTED) --all-targets -- -D warnings
 	$(CARGO) clippy -p yasmin-preload -- -D warnings
+	@! for page in $(MANUALS); do man --warnings -l -Tutf8 $$page; done 2>&1 >/dev/null | grep .
 
 unit: needs-build
 	$(CARGO) test $(UNITS)

@@ -152,6 +152,14 @@ def judge(parts):
         good.append(check("yasmin topology tells both cards and the distances",
                           isinstance(told, dict) and all(f'"{card}"' in text for card in cards)
                           and str(DISTANCE) in text, text[:400]))
+    try:
+        seats = {one["function"]: one["node"] for one in json.loads(parts.get("plan", ""))["plans"][0]["seats"]}
+    except ValueError:
+        seats = parts.get("plan", "")
+    # Of the four CPUs beside the card the heavy chain has three.
+    good.append(check("yasmin place plan puts the heavy chain beside the card, and the light one not between",
+                      isinstance(seats, dict) and len(seats) == 5
+                      and [seats[name] for name in "abc"] == [1, 1, 1] and 0 in seats.values(), seats))
     return all(good)
 
 

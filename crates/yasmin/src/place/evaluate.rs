@@ -11,7 +11,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use yasmin_placement::{
-    Adaptive, Error, Exact, Model, Objective, Policy, Random, Size, policy, sample,
+    Adaptive, Chain, Error, Exact, Model, Objective, Plan, Policy, Random, Size, policy, sample,
 };
 
 use super::chart::{Axes, Line, lines, sheet};
@@ -63,11 +63,22 @@ struct Host {
     bound: f64,
     proven: bool,
     steps: u64,
-    /// How many times more traffic passes without loss, in the model, than with the other's
-    /// plan.
+    #[serde(flatten)]
+    over: Over,
+}
+
+/// How many times more traffic passes without loss, in the model, than with the other's plan.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Over {
     over_random: f64,
     over_first_free: f64,
     over_chain_first: f64,
+    /// The same of the best plan known.
+    best_over_random: f64,
+    best_over_first_free: f64,
+    /// The same if every hop were as near as on one node: no plan gives more.
+    most_over_random: f64,
+    most_over_first_free: f64,
 }
 
 #[derive(Serialize)]
@@ -83,9 +94,9 @@ struct Summary {
     gap_worst: f64,
     /// The worst against the best plan known.
     gap_known_worst: f64,
-    over_random: f64,
-    over_first_free: f64,
-    over_chain_first: f64,
+    /// On average.
+    #[serde(flatten)]
+    over: Over,
 }
 
 #[derive(Serialize)]
@@ -192,13 +203,7 @@ fn judge(seed: u64, steps: u64) -> Result<Host, Error> {
     let proof = Exact { objective, steps }.prove(&host, &chains, None)?;
     let adaptive = objective.cost(&host, &chains, &ours, None)?.hops;
     let best = objective.cost(&host, &chains, &proof.plan, None)?.hops;
-    let model = Model::of(&host);
-    let headroom = model.headroom(&host, &chains, &ours)?;
-    let over = |other: &dyn Policy| -> Result<f64, Error> {
-        let plan = other.plan(&host, &chains, None)?;
-        Ok(headroom / model.headroom(&host, &chains, &plan)?)
-    };
-    let named = |name| policy(name, &Default::default());
+    let over = over(&host, &chains, &ours, &proof.plan, seed)?;
     Ok(Host {
         seed,
         nodes: size.nodes,
@@ -209,9 +214,35 @@ fn judge(seed: u64, steps: u64) -> Result<Host, Error> {
         bound: proof.bound.min(best),
         proven: proof.is_best(),
         steps: proof.steps,
-        over_random: over(&Random { seed })?,
-        over_first_free: over(&*named("first-free")?)?,
-        over_chain_first: over(&*named("chain-first")?)?,
+        over,
+    })
+}
+
+fn over(
+    host: &yasmin_placement::Host,
+    chains: &[Chain],
+    ours: &Plan,
+    best: &Plan,
+    seed: u64,
+) -> Result<Over, Error> {
+    let model = Model::of(host);
+    let headroom = |plan: &Plan| model.headroom(host, chains, plan);
+    let named = |name| headroom(&policy(name, &Default::default())?.plan(host, chains, None)?);
+    let random = headroom(&Random { seed }.plan(host, chains, None)?)?;
+    let first_free = named("first-free")?;
+    let (ours, best) = (headroom(ours)?, headroom(best)?);
+    let mut near = host.clone();
+    let nearest = host.distance.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+    near.distance.iter_mut().flatten().for_each(|distance| *distance = nearest);
+    let most = model.headroom(&near, chains, &Adaptive::default().plan(&near, chains, None)?)?;
+    Ok(Over {
+        over_random: ours / random,
+        over_first_free: ours / first_free,
+        over_chain_first: ours / named("chain-first")?,
+        best_over_random: best / random,
+        best_over_first_free: best / first_free,
+        most_over_random: most / random,
+        most_over_first_free: most / first_free,
     })
 }
 
@@ -224,6 +255,7 @@ fn summary(hosts: &[Host]) -> Summary {
     let worst = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let proven = || hosts.iter().filter(|host| host.proven);
     let to_bound = |host: &Host| gap(host, if host.proven { host.best } else { host.bound });
+    let over = |part: fn(&Over) -> f64| mean(&mut hosts.iter().map(|host| part(&host.over)));
     Summary {
         hosts: hosts.len(),
         proven: proven().count(),
@@ -232,9 +264,15 @@ fn summary(hosts: &[Host]) -> Summary {
         gap_mean: mean(&mut hosts.iter().map(to_bound)),
         gap_worst: worst(&mut hosts.iter().map(to_bound)),
         gap_known_worst: worst(&mut hosts.iter().map(|host| gap(host, host.best))),
-        over_random: mean(&mut hosts.iter().map(|host| host.over_random)),
-        over_first_free: mean(&mut hosts.iter().map(|host| host.over_first_free)),
-        over_chain_first: mean(&mut hosts.iter().map(|host| host.over_chain_first)),
+        over: Over {
+            over_random: over(|over| over.over_random),
+            over_first_free: over(|over| over.over_first_free),
+            over_chain_first: over(|over| over.over_chain_first),
+            best_over_random: over(|over| over.best_over_random),
+            best_over_first_free: over(|over| over.best_over_first_free),
+            most_over_random: over(|over| over.most_over_random),
+            most_over_first_free: over(|over| over.most_over_first_free),
+        },
     }
 }
 
@@ -267,7 +305,9 @@ fn text(report: &Report) -> String {
          all, against proven bounds: mean at most {:.2} %, worst at most {:.2} %\n  \
          all, against the best plan known: worst {:.2} %\n\
          traffic without loss, in the model, on average\n  \
-         {:.2} times random's, {:.2} times first-free's, {:.2} times chain-first's\n\
+         {:.2} times random's, {:.2} times first-free's, {:.2} times chain-first's\n  \
+         the best plan known: {:.2} times random's, {:.2} times first-free's\n  \
+         were every hop local: {:.2} times random's, {:.2} times first-free's\n\
          one plan\n",
         report.environment.line(),
         all.hosts,
@@ -277,9 +317,13 @@ fn text(report: &Report) -> String {
         all.gap_mean,
         all.gap_worst,
         all.gap_known_worst,
-        all.over_random,
-        all.over_first_free,
-        all.over_chain_first,
+        all.over.over_random,
+        all.over.over_first_free,
+        all.over.over_chain_first,
+        all.over.best_over_random,
+        all.over.best_over_first_free,
+        all.over.most_over_random,
+        all.over.most_over_first_free,
     );
     for time in &report.times {
         text += &format!(
