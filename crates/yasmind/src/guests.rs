@@ -3,6 +3,7 @@
 //! ```text
 //!  connector's library   connector's broker             acceptor's broker   acceptor's library
 //!    PREPARE ────────────▶ connects by vsock ──────────▶ keeps it (arrival)
+//!    ◀───────── PREPARED
 //!    (TCP: SYN, SYN-ACK, ACK)                              ◀────────────────── JOIN, its socket
 //!    JOIN, its socket ───▶ TOKEN ──────────────────────▶ pairs ──────────────▶ vsock socket
 //!    ◀── vsock socket ──── ◀─────────────────────────────────────────── READY ──┘
@@ -48,6 +49,12 @@ const ARRIVALS_PER_GUEST: usize = 256;
 /// Without a token one is not expected to be for a TCP connection that is accepted now.
 const TOKEN_WITHIN: Duration = Duration::from_millis(500);
 
+/// A vsock connection stands by then or never will.
+const STANDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// As long as a program's connect takes.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(600);
+
 /// Nothing comes of it any more.
 const ARRIVAL_LIFE: Duration = Duration::from_secs(10);
 
@@ -87,7 +94,10 @@ struct Join {
 }
 
 enum State {
-    /// PREPARE came; the program's TCP connection is being made.
+    /// PREPARE came; it is answered when the vsock connection stands. Then it waits at the other
+    /// broker, which so knows, when the program there accepts, that there is one.
+    Preparing(Way),
+    /// The program's TCP connection is being made.
     Prepared(Way),
     /// The acceptor's socket, or the connector's, is being looked at.
     Examined(Option<Way>),
@@ -195,8 +205,24 @@ impl Guests {
             return self.decline(client);
         }
         let way = Way { fd, to, cid: guest.cid, is_by_hand: guest.is_by_hand, stands: false };
-        // As long as the program's connect takes.
-        let until = now + Duration::from_secs(600);
+        let until = now + STANDS_WITHIN;
+        self.joins.insert(client, Join { state: State::Preparing(way), until });
+    }
+
+    /// The vsock connection stands, or failed.
+    fn prepared(&mut self, client: u64, now: Instant) {
+        let Some(State::Preparing(mut way)) = self.take(client) else { return };
+        // Until there is something to say it is quiet.
+        let data = epoll::EventData::new_u64(client);
+        let quiet = epoll::modify(&self.epoll, &way.fd, data, epoll::EventFlags::ET);
+        let error = rustix::net::sockopt::socket_error(&way.fd);
+        if error != Ok(Ok(())) || quiet.is_err() {
+            tracing::debug!(cid = way.cid, ?error, "no vsock connection");
+            self.silence(way.to, now);
+            return self.decline(client);
+        }
+        way.stands = true;
+        let until = now + CONNECTS_WITHIN;
         self.joins.insert(client, Join { state: State::Prepared(way), until });
         self.answers.push(Answer { client, message: FromBroker::Prepared, fd: None });
     }
@@ -256,7 +282,7 @@ impl Guests {
 
     /// The library is gone, and with it what it wanted.
     pub fn disconnected(&mut self, client: u64, now: Instant) {
-        if let Some(State::Told { way, .. }) = self.take(client) {
+        if let Some(State::Preparing(way) | State::Told { way, .. }) = self.take(client) {
             // It waited in vain.
             self.silence(way.to, now);
         }
@@ -284,8 +310,9 @@ impl Guests {
         let late: Vec<u64> =
             self.joins.iter().filter(|(_, join)| join.until <= now).map(|(id, _)| *id).collect();
         for client in late {
-            if let Some(State::Told { way, .. } | State::Telling { way, .. }) =
-                self.joins.get(&client).map(|join| &join.state)
+            if let Some(
+                State::Preparing(way) | State::Told { way, .. } | State::Telling { way, .. },
+            ) = self.joins.get(&client).map(|join| &join.state)
             {
                 let to = way.to;
                 self.silence(to, now);
@@ -423,6 +450,7 @@ impl Guests {
     /// Something happened on a connector's vsock connection.
     fn go_on(&mut self, client: u64, now: Instant) {
         match self.joins.get_mut(&client).map(|join| &mut join.state) {
+            Some(State::Preparing(_)) => self.prepared(client, now),
             Some(State::Prepared(way) | State::Examined(Some(way))) => {
                 way.stands = true;
                 // It is heard of again when there is something to say; until then it is quiet.
