@@ -63,6 +63,12 @@ const ARRIVAL_LIFE: Duration = Duration::from_secs(10);
 const SILENCE_FIRST: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(64);
 
+/// A connection that is gone by then was short: making its rings cost more than they saved.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// So many short ones in a row, and the next go by TCP.
+const SHORT_IN_A_ROW: u32 = 4;
+
 /// What a library may ask to wait for at most.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -125,6 +131,14 @@ pub struct Moved {
     pub facts: Facts,
 }
 
+/// What became of connections to one address and port.
+struct Habit {
+    /// The last one that was moved.
+    last: Facts,
+    since: Instant,
+    short_in_a_row: u32,
+}
+
 #[derive(Clone, Copy)]
 struct Silence {
     until: Instant,
@@ -139,6 +153,7 @@ pub struct Guests {
     arrivals: BTreeMap<u64, Arrival>,
     joins: HashMap<u64, Join>,
     silences: HashMap<SocketAddr, Silence>,
+    habits: HashMap<SocketAddr, Habit>,
     next: u64,
     next_port: u32,
     /// To ask whether a TCP connection is still there; knows our network namespace.
@@ -160,6 +175,7 @@ impl Guests {
             arrivals: BTreeMap::new(),
             joins: HashMap::new(),
             silences: HashMap::new(),
+            habits: HashMap::new(),
             next: LISTENER,
             // Not where a broker before this one may still have connections.
             next_port: std::process::id(),
@@ -192,6 +208,10 @@ impl Guests {
         let Some(guest) = guest.filter(|_| !self.is_silent(to, now)) else {
             return self.decline(client);
         };
+        if self.is_short_lived(to, now) {
+            self.silence(to, now);
+            return self.decline(client);
+        }
         let fd = match vsock::connect(guest.cid, guest::PORT, self.ports()) {
             Ok(fd) => fd,
             Err(error) => {
@@ -522,14 +542,39 @@ impl Guests {
             self.silence(to, now);
             return self.decline(client);
         }
-        self.silences.remove(&to);
         if let Some(State::Told { way, facts, .. }) = self.take(client) {
+            self.moves(to, &facts, now);
             self.hand_over(client, Role::Connector, way.fd, facts, 0);
         }
     }
 
     fn take(&mut self, client: u64) -> Option<State> {
         self.joins.remove(&client).map(|join| join.state)
+    }
+
+    /// A connection to `to` is moved.
+    fn moves(&mut self, to: SocketAddr, facts: &Facts, now: Instant) {
+        if self.habits.len() >= 4096 {
+            self.habits.retain(|_, habit| now < habit.since + SILENCE_MAX);
+        }
+        let short_in_a_row = self.habits.get(&to).map_or(0, |habit| habit.short_in_a_row);
+        self.habits.insert(to, Habit { last: facts.clone(), since: now, short_in_a_row });
+    }
+
+    /// Whether connections to `to` end as soon as they are made.
+    fn is_short_lived(&mut self, to: SocketAddr, now: Instant) -> bool {
+        let Some(habit) = self.habits.get_mut(&to) else { return false };
+        if self.diag.holds(&habit.last) {
+            habit.short_in_a_row = 0;
+        } else if now < habit.since + SHORT {
+            habit.short_in_a_row += 1;
+        }
+        if habit.short_in_a_row < SHORT_IN_A_ROW {
+            return false;
+        }
+        // When the silence is over, one more that is short is enough.
+        habit.short_in_a_row = SHORT_IN_A_ROW - 1;
+        true
     }
 
     fn is_silent(&self, to: SocketAddr, now: Instant) -> bool {

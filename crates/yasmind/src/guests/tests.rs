@@ -26,6 +26,7 @@ fn guests(is_by_hand: bool) -> Guests {
         arrivals: BTreeMap::new(),
         joins: HashMap::new(),
         silences: HashMap::new(),
+        habits: HashMap::new(),
         next: LISTENER,
         next_port: 0,
         diag: Diag::open().unwrap(),
@@ -210,6 +211,33 @@ fn a_connector_waits_for_ready() {
     there.write_all(&guest::ready(0)).unwrap();
     assert_eq!(answer(&mut guests), Some(FromBroker::Joined { proof: 0 }));
     assert!(!guests.is_silent("10.0.2.21:40000".parse().unwrap(), Instant::now()));
+}
+
+#[test]
+fn short_connections_stay_on_tcp() {
+    let mut guests = guests(true);
+    let to = "10.0.2.21:40000".parse().unwrap();
+    let now = Instant::now();
+    // This machine has no such connection, so each is gone when the next one comes.
+    let gone = facts(&guests, None);
+    for i in 0..SHORT_IN_A_ROW {
+        assert!(!guests.is_short_lived(to, now), "after {i}");
+        guests.moves(to, &gone, now);
+    }
+    assert!(guests.is_short_lived(to, now));
+    // Tried once more later.
+    assert!(!guests.is_short_lived(to, now + SHORT));
+    guests.moves(to, &gone, now + SHORT);
+    assert!(guests.is_short_lived(to, now + SHORT));
+
+    // One that lives breaks the row.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let held = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let held = crate::facts::examine(&held).map(|facts| (facts, held)).unwrap();
+    for _ in 0..2 * SHORT_IN_A_ROW {
+        guests.moves(to, &held.0, now);
+        assert!(!guests.is_short_lived(to, now));
+    }
 }
 
 #[test]
