@@ -9,17 +9,17 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import bench_paths
 import bench_tables
 import check_vsock
 import lab
-from check import Failed
+from check import finish
 from bench_paths import GUESTS, Vchan, netfront, yasmin
 
 LATENCY_SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, 1 << 20, 2 << 20]
@@ -62,37 +62,16 @@ def plan(options):
 
 
 def at_once(path, pairs, stream_bytes):
-    """What so many pairs of guests that send at once get together."""
-    # An idle machine's counted time flies, so nobody knows how much of it the setup takes.
-    for lead_s in (20, 60, 180, 540):
-        rate = try_at_once(path, pairs, stream_bytes, lead_s)
-        if rate:
-            return rate
-    raise Failed(f"{pairs} pairs did not begin at once")
-
-
-def try_at_once(path, pairs, stream_bytes, lead_s):
-    """From the first's begin to the last's end; None if they did not begin together."""
-    times, failures = [], []
-    at_s = int(lab.run("a", "date +%s")[1]) + lead_s
-
-    def one(pair):
-        try:
-            times.append(path.begin_and_end(stream_bytes, pair, at_s))
-        except Exception as error:  # a thread's own is lost otherwise
-            failures.append(error)
-
-    threads = [threading.Thread(target=one, args=(GUESTS[2 * i : 2 * i + 2],)) for i in range(pairs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    begin_ns, end_ns = (list(column) for column in zip(*times))
-    if max(begin_ns) > at_s * 1e9 + 10_000_000 * pairs:
-        return None
-    return pairs * stream_bytes * 8 / (max(end_ns) - min(begin_ns))
+    """What so many pairs of guests that begin at once get together, until the last has ended."""
+    chosen = [GUESTS[2 * i : 2 * i + 2] for i in range(pairs)]
+    for pair in chosen:
+        path.waiting_stream(stream_bytes, pair)
+    bench_paths.begin_all()
+    took_ns = []
+    for first, second in chosen:
+        took_ns.append(int(re.search(r" ns (\d+)", finish(first, "waiting"))[1]))
+        finish(second, "flow")
+    return pairs * stream_bytes * 8 / max(took_ns)
 
 
 def measure(options, results):
