@@ -163,10 +163,11 @@ def guests_checked_flow():
     """Every byte both ways, blocking and by poll, several connections at once."""
     ready()
     before = network_bytes("a")
-    for options in ("-s 2000000 -r 2000000", "-s 1000000 -r 1000000 -i", "-p 4 -s 100000 -r 100000"):
-        count = 8 if "-p" in options else 1
-        listen("b", f"{RUN} flow-dynamic tcp listen {PORT} -n {count}")
-        run("a", f"{RUN} flow-dynamic tcp connect {ADDRESS['b']} {PORT} -n {count} {options}", timeout_s=120)
+    # A port for each: where connections are short, the next ones stay on TCP.
+    for port, options in enumerate(("-s 2000000 -r 2000000", "-s 1000000 -r 1000000 -i", "-p 4 -s 100000 -r 100000"), PORT):
+        count = 4 if "-p" in options else 1
+        listen("b", f"{RUN} flow-dynamic tcp listen {port} -n {count}", port=port)
+        run("a", f"{RUN} flow-dynamic tcp connect {ADDRESS['b']} {port} -n {count} {options}", timeout_s=120)
         finish("b", "server")
     if network_bytes("a") - before > 500_000:
         raise Failed("the bytes went by the network all the same")
@@ -217,6 +218,24 @@ def guests_by_hand():
     run("a", "until [ $(grep -c 'directory of guests changed' /tmp/yasmind.log) -ge 3 ]; do usleep 50000; done", timeout_s=60)
     carried, _ = talk(256)
     equal(carried, 256 + 64 + 8, "bytes carried when the entry is gone")
+
+
+@check
+def guests_short_connections():
+    """The first goes by vsock; after a few, the next may go by TCP; all work."""
+    ready()
+    listen("b", f"{RUN} python3 /tmp/server.py {PORT} 12")
+    script("a", "short", "import socket, sys\n"
+           "for _ in range(12):\n"
+           "    c = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+           "    print(len(open('/sys/kernel/debug/yasmin/connections').readlines()) > 1, end=' ')\n"
+           "    c.sendall(b'x'); assert c.recv(1) == b'y'; c.close()\n")
+    output = run("a", f"{RUN} python3 /tmp/short.py {ADDRESS['b']} {PORT}", timeout_s=120)
+    finish("b", "server")
+    moved = output.split()
+    if moved[0] != "True" or len(moved) != 12:
+        raise Failed(output)
+    no_traces()
 
 
 @check
