@@ -111,7 +111,7 @@ e2e: build
 # All programs, the large ones too, and longer runs than the end-to-end tests'.
 jobs: needs-jobs build
 	rm -rf $(TARGET)/jobs
-	YASMIN_JOBS=all YASMIN_JOBS_OUT=$(abspath $(TARGET)/jobs) \
+	YASMIN_JOBS=all YASMIN_TEST_DEADLINE_S=300 YASMIN_JOBS_OUT=$(abspath $(TARGET)/jobs) \
 		$(CARGO) test -p yasmin-tests --release --test jobs -- --test-threads=1; \
 	result=$$?; $(CARGO) run -q -p yasmin-tests --release --bin jobs-table -- \
 		$(abspath $(TARGET)/jobs) >docs/programs.md; exit $$result

@@ -180,10 +180,13 @@ impl Call<'_> {
                     let is_whole = u64::try_from(ret) == Ok(limit_bytes);
                     if self.peeks() && is_whole && unread > 0 && self.done < self.to.len_bytes {
                         // What is peeked at in TCP and in the ring are one short read.
-                        return Ok(Next::Return(match self.take_ring(&receiver, unread) {
-                            Ok(_) => self.done as Ret,
-                            Err(fault) => self.result(fault),
-                        }));
+                        if let Err(fault) = self.take_ring(&receiver, unread) {
+                            return Ok(Next::Return(self.result(fault)));
+                        }
+                        if receiver.phase() == Phase::Parked {
+                            self.peek_past(limit_bytes as usize);
+                        }
+                        return Ok(Next::Return(self.done as Ret));
                     }
                     // An end before what was promised: a reset took it, and what follows it is
                     // not in order. The stream ends here.
@@ -311,6 +314,28 @@ impl Call<'_> {
             self.done += ret as usize;
         }
         ret
+    }
+
+    /// Peeks at what TCP has behind the `before` bytes that stand in front of the ring's. The
+    /// kernel looks from the first unread byte on: those come once more, to where they are.
+    fn peek_past(&mut self, before: usize) {
+        let left = self.to.len_bytes - self.done;
+        let (mut first, mut last) = ([NO_PIECE; 16], [NO_PIECE; 16]);
+        let first = self.to.rest(0, before, &mut first);
+        let is_whole = first.iter().map(|piece| piece.len).sum::<usize>() == before;
+        if left == 0 || !is_whole {
+            return;
+        }
+        let last = self.to.rest(self.done, left, &mut last);
+        let mut pieces = [NO_PIECE; 32];
+        let mut count = 0;
+        for piece in first.iter().chain(last.iter()) {
+            pieces[count] = IoVec { base: piece.base, len: piece.len };
+            count += 1;
+        }
+        let flags = (self.flags | MSG_DONTWAIT) & !MSG_WAITALL;
+        let ret = raw_recv(self.fd, &mut pieces[..count], flags);
+        self.done += usize::try_from(ret).unwrap_or(0).saturating_sub(before);
     }
 
     fn result(&self, ret: Ret) -> Ret {

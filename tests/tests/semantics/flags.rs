@@ -31,6 +31,13 @@ fn a_peek_sees_all_bytes() {
             duo.b("awaitunread C 2");
             duo.b("recv C 2 peek");
             duo.b("recv C 2");
+            for _ in 0..4 {
+                duo.a("send C 10");
+            }
+            duo.b("awaitunread C 40");
+            duo.b("recv C 4000 peek");
+            duo.b("recv C 39 peek recvmsg");
+            duo.b("recvall C 40");
         }
     });
 }
