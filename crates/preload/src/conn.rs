@@ -356,6 +356,11 @@ impl Conn {
         table::set_conn(fd, self);
     }
 
+    /// Of its numbers, `fd` is the one that `fd()` gives from now on.
+    pub fn goes_by(&self, fd: c_int) {
+        self.fd.store(fd, Ordering::Relaxed);
+    }
+
     /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
     /// the last one the channel is unmapped.
     pub fn unname(&'static self, fd: c_int) {

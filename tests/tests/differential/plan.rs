@@ -27,8 +27,7 @@ struct Side {
     receive_timeout: bool,
     is_odd: bool,
     has_been_urgent: bool,
-    /// The sets that it was ever put into, by bit.
-    sets: u32,
+    was_watched: bool,
 }
 
 pub struct Plan<'a> {
@@ -475,13 +474,12 @@ impl<'a> Plan<'a> {
         if !target.prefix.is_empty() {
             return Ok(());
         }
-        // The first of two sets does not hear of what lies unread in the ring when the second one
-        // gets the socket (docs/architecture.md).
-        let others = self.side(target).sets & !(1 << set);
-        if how == "epadd" && others != 0 && self.unread(target)? > 0 {
+        // Of two registrations only one hears of what lies unread in the ring when the socket
+        // gets the second one (docs/architecture.md).
+        if how == "epadd" && self.side(target).was_watched && self.unread(target)? > 0 {
             return Ok(());
         }
-        self.side(target).sets |= 1 << set;
+        self.side(target).was_watched = true;
         if !self.sets[index(target.end)][set] {
             self.does(target.end, format!("epoll E{set}"))?;
             self.sets[index(target.end)][set] = true;

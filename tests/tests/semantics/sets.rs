@@ -107,6 +107,56 @@ fn a_registration_outlives_its_number() {
     });
 }
 
+/// A buffer of one event, which the ring could fill each time.
+#[test]
+fn one_event_at_a_time() {
+    check(|duo| {
+        duo.warm("C");
+        duo.warm("D");
+        duo.b("epoll E");
+        duo.b("epadd E C in+out");
+        duo.a("send C 100");
+        duo.b("awaitunread C 100");
+        duo.a("close C");
+        duo.b("poll C rdhup 1000");
+        duo.b("send C 1");
+        duo.b("poll C in+out+rdhup 0");
+        duo.b("await C 100 in+out+err+hup+rdhup over");
+        duo.b("epwait E 0 1");
+        // Others are told of, too.
+        duo.b("epmod E C in");
+        duo.b("epadd E D out");
+        let told: Vec<String> = (0..2000).map(|_| duo.quiet_b("epwait E 0 1")).collect();
+        duo.note(format!("C: {}", told.iter().any(|event| event.starts_with("C:"))));
+        duo.note(format!("D: {}", told.iter().any(|event| event.starts_with("D:"))));
+    });
+}
+
+#[test]
+fn watched_by_its_duplicate() {
+    check(|duo| {
+        for how in ["in", "in+et", "in+out+rdhup"] {
+            duo.warm("C");
+            duo.a("send C 100");
+            duo.b("awaitunread C 100");
+            duo.b("dup C D");
+            duo.b("epoll E");
+            duo.b(&format!("epadd E D {how}"));
+            duo.b("epwait E 0");
+            duo.b("recv C 100");
+            duo.a("send C 100");
+            duo.b("awaitunread C 100");
+            duo.b("epwait E 0");
+            duo.b("close C");
+            duo.b("recv D 100");
+            duo.b("close D");
+            duo.b("epwait E 0");
+            duo.b("close E");
+            duo.a("close C");
+        }
+    });
+}
+
 #[test]
 fn moved_from_a_one_shot_set() {
     check(|duo| {

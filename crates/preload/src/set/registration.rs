@@ -297,6 +297,12 @@ impl Set {
     /// A connection was registered, or registered anew.
     fn registered(&self, conn: &'static Conn, fd: c_int, watch: &Watch, events: u32) {
         let is_first = core::ptr::eq(watch.set.load(Ordering::Acquire), self);
+        // Of several numbers the one in a set is what the set looks at.
+        let is_named = table::watch(conn.fd())
+            .is_some_and(|watch| !watch.set.load(Ordering::Acquire).is_null());
+        if is_first && conn.fd() != fd && !is_named {
+            conn.goes_by(fd);
+        }
         if is_first && !core::ptr::eq(conn.hot_set.load(Ordering::Acquire), self) {
             leave(conn);
         }
