@@ -154,9 +154,9 @@ pub fn descriptor_closed(fd: c_int) {
     // SAFETY: a set's memory stays a set's.
     let set = unsafe { &*set };
     let is_own = set.foreign.load(Ordering::Relaxed) & INHERITED == 0;
-    if is_own && watch.has(Watch::DIRTY) && !watch.has(Watch::PRESENT) {
-        // A duplicate would keep the registration alive that the program took back.
-        set.kernel_ctl(DEL, fd, watch);
+    if is_own && watch.has(Watch::DIRTY) {
+        // A duplicate, or a forked child, keeps the registration alive as the kernel has it.
+        set.kernel_ctl(if watch.has(Watch::PRESENT) { MOD } else { DEL }, fd, watch);
     }
     forget(watch);
     watch.remove(Watch::MANY_SETS);

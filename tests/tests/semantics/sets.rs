@@ -132,6 +132,28 @@ fn one_event_at_a_time() {
     });
 }
 
+/// A change that the kernel has not been told of yet, when the descriptor is closed and a child
+/// keeps the socket open.
+#[test]
+fn a_change_before_a_close() {
+    check(|duo| {
+        for (name, last) in [("C", "epmod E C in"), ("D", "epdel E D")] {
+            duo.warm(name);
+            if name == "C" {
+                duo.b("epoll E");
+            }
+            duo.b(&format!("epadd E {name} in+out+et"));
+            duo.b("fork P");
+            duo.b(last);
+            duo.b(&format!("close {name}"));
+            duo.b("epwait E 0");
+            duo.b("in P leave 0");
+            duo.b("reap P");
+            duo.a(&format!("close {name}"));
+        }
+    });
+}
+
 #[test]
 fn watched_by_its_duplicate() {
     check(|duo| {
