@@ -94,7 +94,7 @@ fn collect(
     tail: Arc<Mutex<VecDeque<String>>>,
     mut sink: impl FnMut(String) + Send + 'static,
 ) {
-    const KEPT: usize = 200;
+    const KEPT: usize = 5000;
     std::thread::spawn(move || {
         for line in BufReader::new(input).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
