@@ -123,6 +123,10 @@ fn one_event_at_a_time() {
         duo.b("poll C in+out+rdhup 0");
         duo.b("await C 100 in+out+err+hup+rdhup over");
         duo.b("epwait E 0 1");
+        duo.b("epmod E C in+out+oneshot");
+        duo.b("await C 100 in+out+err+hup+rdhup over");
+        duo.b("epwait E 0 1");
+        duo.b("epwait E 0 1");
         // Others are told of, too.
         duo.b("epmod E C in");
         duo.b("epadd E D out");

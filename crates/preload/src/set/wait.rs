@@ -242,8 +242,13 @@ impl Set {
                 let Some(watch) = table::watch(conn.fd()) else { continue };
                 let asked = watch.events.load(Ordering::Relaxed);
                 let is_it = watch.data.load(Ordering::Relaxed) == event.data;
-                if is_it && asked & ONESHOT == 0 && watch.has(Watch::PRESENT) {
-                    event.events |= self.readable(conn, asked);
+                if !is_it || !watch.has(Watch::PRESENT) || watch.has(Watch::SPENT) {
+                    continue;
+                }
+                let events = self.readable(conn, asked);
+                event.events |= events;
+                if events != 0 && asked & ONESHOT != 0 {
+                    self.spend(conn.fd(), watch);
                 }
             }
             // SAFETY: as above.
