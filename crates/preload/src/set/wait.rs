@@ -232,7 +232,12 @@ impl Set {
     }
 
     /// Adds what their rings have to the `told` events that the kernel gave. Under the lock.
+    /// Where that is a long search, the next wait tells of the rings.
     fn add_rings(&self, wait: &Wait, told: c_int) {
+        const SEARCH_MAX: u32 = 1024;
+        if self.hot_len.load(Ordering::Relaxed).saturating_mul(told.max(0) as u32) > SEARCH_MAX {
+            return;
+        }
         for at in 0..told.max(0) as usize {
             // SAFETY: filled in by the kernel.
             let mut event = unsafe { wait.events.add(at).read_unaligned() };
