@@ -23,9 +23,11 @@ pub fn ask(socket: &Path) -> Result<Status, String> {
     let mut datagram = [0; MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(&mut datagram)];
-    let received = recvmsg(&broker, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-        .map_err(|error| format!("recvmsg: {error}"))?;
+    let received = rustix::io::retry_on_intr(|| {
+        let mut parts = [IoSliceMut::new(&mut datagram)];
+        recvmsg(&broker, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })
+    .map_err(|error| format!("recvmsg: {error}"))?;
     let answer = FromBroker::decode(&datagram[..received.bytes])
         .map_err(|error| format!("answer: {error:?}"))?;
     let FromBroker::Status { len_bytes } = answer else {

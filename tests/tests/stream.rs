@@ -118,12 +118,12 @@ fn matrix(net: Net, knobs: &Knobs, percent: u64) {
 
 #[test]
 fn matrix_on_loopback() {
-    matrix(Net::Loopback, &Knobs::at_once(), 5);
+    matrix(Net::Loopback, &Knobs::at_once(), 1);
 }
 
 #[test]
 fn matrix_between_namespaces() {
-    matrix(Net::Netns, &Knobs::at_once(), 5);
+    matrix(Net::Netns, &Knobs::at_once(), 1);
 }
 
 #[test]

@@ -62,6 +62,11 @@ pub struct Rx {
     pub more_holders: AtomicU32,
     /// Not 0: a process without the library may hold the socket too.
     pub foreign: AtomicU32,
+    /// Process that has it in an epoll set made since others hold it too; 0: none,
+    /// `MANY_WATCHERS`: several. A set of one process knows nothing of another one's offer.
+    pub watcher_pid: AtomicU32,
 }
+
+pub const MANY_WATCHERS: u32 = u32::MAX;
 
 const _: () = assert!(core::mem::size_of::<Side>() <= SIDE_BYTES);

@@ -5,6 +5,7 @@
 //! words of 64 bits:  0 magic "YASMINGD"   1 state: 1 live, else look for a new file
 //!                    2 changes: odd while one is under way   3 how many entries
 //!                    4.. entries: address (2 words, as in the network), CID
+//!                    1792.. silences (`silence`)
 //! ```
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,8 +18,10 @@ pub const FILE_NAME: &str = "guests";
 
 pub const TABLE_WORDS: usize = 2048;
 pub const TABLE_BYTES: usize = TABLE_WORDS * 8;
+/// At the end: `silence`.
+pub const SILENCE_WORDS: usize = 256;
 /// More are left out.
-pub const ENTRIES_MAX: usize = (TABLE_WORDS - HEADER_WORDS) / ENTRY_WORDS;
+pub const ENTRIES_MAX: usize = (TABLE_WORDS - SILENCE_WORDS - HEADER_WORDS) / ENTRY_WORDS;
 
 const HEADER_WORDS: usize = 4;
 const ENTRY_WORDS: usize = 3;
@@ -31,7 +34,7 @@ pub const fn mapped(v4: [u8; 4]) -> Address {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4[0], v4[1], v4[2], v4[3]]
 }
 
-fn halves(address: &Address) -> [u64; 2] {
+pub(crate) fn halves(address: &Address) -> [u64; 2] {
     let mut halves = [[0; 8]; 2];
     halves[0].copy_from_slice(&address[..8]);
     halves[1].copy_from_slice(&address[8..]);
@@ -77,7 +80,8 @@ pub fn publish<'a>(
     // The odd count, /then/ the entries.
     fence(Ordering::Release);
     let mut count = 0;
-    let mut places = table[HEADER_WORDS..].chunks_exact(ENTRY_WORDS);
+    let entries_words = HEADER_WORDS..HEADER_WORDS + ENTRIES_MAX * ENTRY_WORDS;
+    let mut places = table[entries_words].chunks_exact(ENTRY_WORDS);
     let mut left_out = 0;
     for (address, cid) in entries {
         let Some(place) = places.next() else {

@@ -8,6 +8,7 @@
 pub mod directory;
 pub mod guest;
 pub mod message;
+pub mod silence;
 #[cfg(feature = "status")]
 pub mod status;
 

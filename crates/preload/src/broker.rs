@@ -19,7 +19,7 @@ static MAILBOX: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 static MAIL_SEEN: AtomicU64 = AtomicU64::new(0);
 /// Raised with each connection to a broker: offers of an earlier one are void.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
-static RETRY_AT_NS: AtomicU64 = AtomicU64::new(0);
+static RETRY_AT_TICKS: AtomicU64 = AtomicU64::new(0);
 static RETRY_MS: AtomicU64 = AtomicU64::new(0);
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 static LOCK: Lock = Lock::new();
@@ -77,7 +77,7 @@ pub fn is_there() -> bool {
     if FD.load(Ordering::Relaxed) >= 0 {
         return true;
     }
-    if clock::now_ns() < RETRY_AT_NS.load(Ordering::Relaxed) {
+    if clock::ticks() < RETRY_AT_TICKS.load(Ordering::Relaxed) {
         return false;
     }
     let Some(_guard) = LOCK.acquire() else { return false };
@@ -94,7 +94,7 @@ pub fn is_there() -> bool {
     }
     let wait = (RETRY_MS.load(Ordering::Relaxed) * 2).clamp(100, RETRY_MAX_MS);
     RETRY_MS.store(wait, Ordering::Relaxed);
-    RETRY_AT_NS.store(clock::now_ns() + wait * 1_000_000, Ordering::Relaxed);
+    RETRY_AT_TICKS.store(clock::ticks() + clock::us(wait * 1000), Ordering::Relaxed);
     false
 }
 
@@ -244,7 +244,7 @@ fn lose(fd: c_int) {
     if FD.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
         table::clear(fd);
         sys::close(fd);
-        RETRY_AT_NS.store(0, Ordering::Relaxed);
+        RETRY_AT_TICKS.store(0, Ordering::Relaxed);
         RETRY_MS.store(0, Ordering::Relaxed);
     }
 }
@@ -266,7 +266,7 @@ pub fn forget_in_child() {
     }
     MAILBOX.store(core::ptr::null_mut(), Ordering::Release);
     EPOCH.fetch_add(1, Ordering::Relaxed);
-    RETRY_AT_NS.store(0, Ordering::Relaxed);
+    RETRY_AT_TICKS.store(0, Ordering::Relaxed);
     RETRY_MS.store(0, Ordering::Relaxed);
     promote::forget_waiting();
 }
@@ -361,7 +361,7 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
         }
         FromBroker::Refused { .. } => {
             lose(fd);
-            RETRY_AT_NS.store(u64::MAX, Ordering::Relaxed);
+            RETRY_AT_TICKS.store(u64::MAX, Ordering::Relaxed);
         }
         FromBroker::Channel { id, cookie, role, max_class, .. } => {
             let (Some(channel_fd), Some(side_fd)) = (passed.take(0), passed.take(1)) else {

@@ -322,6 +322,11 @@ impl Conn {
         self.side().rx.nonblocking.store(u32::from(on), Ordering::Relaxed);
     }
 
+    /// Whether other processes may hold it.
+    pub fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed) != 0
+    }
+
     /// Before a fork: from now on both processes take the locks that they share.
     pub fn share(&self) {
         self.shared.store(1, Ordering::SeqCst);
@@ -502,8 +507,15 @@ impl Conn {
         };
         // The peer looks at the kernel for the end.
         let _ = self.sender().park();
-        if self.lets_go() && self.is_unread() {
-            self.end_unread(fd);
+        if self.lets_go() {
+            if self.is_unread() {
+                self.end_unread(fd);
+            }
+        } else if set::watches(fd) {
+            // The kernel goes on telling the set of it, as long as others hold it.
+            self.park_rx(&self.receiver());
+        } else {
+            process::watches_no_more(&self.side().rx);
         }
         if self.receiver().is_broken() {
             tcp::reset(fd);

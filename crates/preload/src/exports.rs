@@ -18,17 +18,16 @@ use crate::iov::Buffers;
 use crate::send::Source;
 use crate::sys::{self, IoVec, Ret};
 use crate::table::{self, Entry};
-use crate::{guest, memory, process, promote, recv, send};
+use crate::{guest, in_flight, memory, process, promote, recv, send};
 
 /// Runs `kernel` on a candidate and counts it.
 #[inline]
 fn counted(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
-    if !table::enter(fd) {
-        return kernel();
-    }
+    let Some(inside) = in_flight::enter(fd) else { return kernel() };
     let ret = kernel();
-    if let Some(candidate) = table::leave(fd, ret.max(0) as usize, ret > 0) {
-        promote::after_call(fd, candidate);
+    in_flight::leave(fd, inside);
+    if let Entry::Candidate(candidate) = table::get(fd) {
+        promote::after_call(fd, candidate, ret);
     }
     ret
 }

@@ -26,6 +26,7 @@ mod exports;
 mod guest;
 mod handover;
 mod image;
+mod in_flight;
 mod iov;
 mod lock;
 mod memory;
@@ -84,6 +85,7 @@ extern "C" fn init(
     config::read(environment);
     clock::calibrate();
     process::start();
+    in_flight::start();
     table::map();
     estate::adopt();
 }

@@ -15,7 +15,7 @@ use crate::sys::{
 };
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, process, real, spin, tcp};
+use crate::{clock, in_flight, process, real, spin, tcp};
 
 /// How often a poll that is served by rings asks the kernel all the same, in microseconds.
 const LOOK_US: u64 = 20;
@@ -116,7 +116,7 @@ impl Poll<'_> {
     fn sleep_on_candidates(&mut self, timeout: Timeout) -> c_int {
         for one in self.fds.iter() {
             if matches!(table::get(one.fd), Entry::Candidate(_)) {
-                table::enter(one.fd);
+                in_flight::enter_counted(one.fd);
             }
         }
         let ret = self.kernel(timeout);
@@ -125,7 +125,7 @@ impl Poll<'_> {
         let saved = sys::errno();
         for one in self.fds.iter() {
             if matches!(table::get(one.fd), Entry::Candidate(_)) {
-                table::leave(one.fd, 0, false);
+                in_flight::leave_counted(one.fd);
             }
         }
         sys::set_errno(saved);

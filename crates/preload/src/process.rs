@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use yasmin_channel::side::Rx;
+use yasmin_channel::side::{MANY_WATCHERS, Rx};
 
 use crate::conn;
 use crate::guest;
@@ -11,7 +11,7 @@ use crate::set;
 use crate::signals;
 use crate::sys::{self, call};
 use crate::table::{self, Entry};
-use crate::{broker, memory, real};
+use crate::{broker, in_flight, memory, real};
 
 /// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
 /// it was forked.
@@ -116,6 +116,13 @@ pub fn is_forking() -> bool {
     FORKING.load(Ordering::SeqCst)
 }
 
+/// Whether a call comes back to the thread that began it, alone in its thread block: not in a
+/// program that lends its memory or cancels threads.
+#[inline]
+pub fn calls_return() -> bool {
+    !LENDS.load(Ordering::Relaxed) && !CANCELS.load(Ordering::Relaxed)
+}
+
 extern "C" fn before_fork() {
     refresh();
     FORKING.store(true, Ordering::SeqCst);
@@ -133,6 +140,9 @@ extern "C" fn before_fork() {
             }
             Entry::Conn(conn) => {
                 conn.share();
+                if set::watches(fd) {
+                    watches_rx(&conn.side().rx);
+                }
                 if conn.fd() == fd {
                     conn.one_more_holds();
                 }
@@ -171,6 +181,7 @@ fn became_child() {
     memory::forget_holder();
     signals::reset_lock();
     broker::forget_in_child();
+    in_flight::forget_others();
     for fd in 0..table::end() {
         match table::get(fd) {
             Entry::Candidate(_) => {
@@ -264,6 +275,28 @@ pub fn owns_rx(rx: &Rx) -> bool {
     }
     rx.owner_pid.store(me, Ordering::Relaxed);
     true
+}
+
+/// This process puts the end into an epoll set. Whether another one may have offered it.
+pub fn watches_rx(rx: &Rx) -> bool {
+    let me = pid();
+    let watcher = &rx.watcher_pid;
+    let other = watcher.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
+    if other.is_err_and(|other| other != me) {
+        watcher.store(MANY_WATCHERS, Ordering::SeqCst);
+    }
+    rx.owner_pid.load(Ordering::Relaxed) != me
+}
+
+/// This process closes an end that is in no set of its own.
+pub fn watches_no_more(rx: &Rx) {
+    let _ = rx.watcher_pid.compare_exchange(pid(), 0, Ordering::SeqCst, Ordering::Relaxed);
+}
+
+/// Whether a set of another process would not learn of an offer of this one's.
+pub fn is_watched_elsewhere(rx: &Rx) -> bool {
+    let watcher = rx.watcher_pid.load(Ordering::SeqCst);
+    watcher != 0 && watcher != pid()
 }
 
 /// Effective user and group.

@@ -7,7 +7,7 @@ use crate::conn::{Conn, Handout};
 use crate::lock::Lock;
 use crate::sys::{self, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Candidate, Entry, Watch};
-use crate::{broker, clock, config, process, recv, tcp};
+use crate::{broker, clock, config, in_flight, process, recv, tcp};
 
 /// Handouts whose descriptor has calls in flight: attached at the end of the last of them.
 static WAITING: [Waiting; 64] = [const { Waiting::new() }; 64];
@@ -30,17 +30,31 @@ impl Waiting {
     }
 }
 
-/// A call on a candidate ended: it may have proven busy, or its channel may be there.
+/// A call on a candidate ended with `ret`: it may have proven busy, or its channel may be there.
 #[inline]
-pub fn after_call(fd: c_int, candidate: Candidate) {
+pub fn after_call(fd: c_int, candidate: Candidate, ret: isize) {
     if candidate.is_pending() {
         if broker::has_news() || WAITING_COUNT.load(Ordering::Relaxed) != 0 {
             look_for_answer(fd);
         }
-    } else if candidate.messages() >= config::PROMOTE_MESSAGES.load(Ordering::Relaxed)
-        || candidate.bytes() >= config::PROMOTE_BYTES.load(Ordering::Relaxed)
+        return;
+    }
+    let Some(counts) = table::counts(fd) else { return };
+    if ret > 0 {
+        counts.add(ret as usize);
+    }
+    if counts.messages() >= config::PROMOTE_MESSAGES.load(Ordering::Relaxed)
+        || counts.bytes() >= config::PROMOTE_BYTES.load(Ordering::Relaxed)
     {
         offer(fd, candidate);
+    }
+}
+
+/// The candidate must prove busy once more.
+fn start_over(fd: c_int) {
+    table::change(fd, |candidate| candidate.with_pending(false));
+    if let Some(counts) = table::counts(fd) {
+        counts.forget();
     }
 }
 
@@ -71,7 +85,7 @@ fn look_for_answer(fd: c_int) {
         .is_none_or(|watch| !broker::is_current(watch.offer_id.load(Ordering::Relaxed)));
     if is_void {
         // That broker is gone; try again with the next one.
-        table::change(fd, |candidate| candidate.with_pending(false).forget_counts());
+        start_over(fd);
     }
     sys::set_errno(saved);
 }
@@ -88,11 +102,16 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     if candidate.is_pending() || process::is_borrowed() {
         return;
     }
+    // First, as it takes no system call: without a broker this comes again and again.
+    if !broker::is_there() {
+        start_over(fd);
+        return;
+    }
     if !tcp::is_plain_established(fd) {
         // Not TCP at all, or not yet connected: only the first never changes.
         let protocol = sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_PROTOCOL, 4);
         if protocol == Some(sys::IPPROTO_TCP as u64) {
-            table::change(fd, Candidate::forget_counts);
+            start_over(fd);
         } else {
             table::clear(fd);
         }
@@ -102,8 +121,8 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         table::clear(fd);
         return;
     }
-    if !process::is_sole_holder(candidate.slot()) || !broker::is_there() {
-        table::change(fd, Candidate::forget_counts);
+    if !process::is_sole_holder(candidate.slot()) {
+        start_over(fd);
         return;
     }
     let Some(watch) = table::watch(fd) else { return };
@@ -111,7 +130,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     watch.offer_id.store(id, Ordering::Relaxed);
     table::change(fd, |candidate| candidate.with_pending(true));
     if !broker::offer(fd, id, candidate.is_acceptor()) {
-        table::change(fd, |candidate| candidate.with_pending(false).forget_counts());
+        start_over(fd);
         return;
     }
     let wait_ms = u64::from(config::PROMOTE_WAIT_MS.load(Ordering::Relaxed));
@@ -245,7 +264,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     let Entry::Candidate(candidate) = table::get(fd) else {
         return false;
     };
-    if candidate.is_in_flight() || process::is_forking() {
+    if candidate.is_in_flight() || in_flight::is_marked(fd) || process::is_forking() {
         return false;
     }
     if !process::is_sole_holder(candidate.slot()) {
@@ -257,7 +276,12 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         return true;
     };
     prepare(fd, conn);
-    if !table::swap(fd, candidate, table::conn_raw(conn)) {
+    let closed = candidate.with_gate(true);
+    let is_attached = table::swap(fd, candidate, closed.0)
+        && in_flight::is_clear(fd)
+        && table::swap(fd, closed, table::conn_raw(conn));
+    if !is_attached {
+        table::change(fd, |candidate| candidate.with_gate(false));
         conn.discard();
         return false;
     }

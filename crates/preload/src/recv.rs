@@ -515,7 +515,8 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
         return;
     }
     let rx = &conn.side().rx;
-    if rx.sleepers.load(Ordering::SeqCst) != 0 || !process::owns_rx(rx) {
+    let is_awaited = rx.sleepers.load(Ordering::SeqCst) != 0 || process::is_watched_elsewhere(rx);
+    if is_awaited || !process::owns_rx(rx) {
         return;
     }
     if !set::may_offer(conn, fd) {

@@ -188,7 +188,10 @@ impl Call<'_> {
                     if !self.watched && !grows {
                         return Ok(Next::Watch);
                     }
-                    if self.done > 0 && !self.blocks() {
+                    // A ring that has its full size holds about what TCP's buffers would have taken;
+                    // of a smaller one a program would see short writes that TCP does not give.
+                    let is_grown = sender.class() >= conn.max_class();
+                    if self.done > 0 && !self.blocks() && is_grown {
                         set::write_cut_short(conn);
                         return Ok(Next::Return(self.done as Ret));
                     }

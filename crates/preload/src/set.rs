@@ -185,6 +185,13 @@ pub fn renamed(fd: c_int, other: c_int) {
     to.set.store(set, Ordering::Release);
 }
 
+/// Whether a set has `fd`.
+pub fn watches(fd: c_int) -> bool {
+    table::watch(fd).is_some_and(|watch| {
+        watch.has(Watch::PRESENT) && !watch.set.load(Ordering::Relaxed).is_null()
+    })
+}
+
 /// Whether connection `conn` may be offered as far as its set goes; if so it is in the set's
 /// hot list. Under the receive lock.
 pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {

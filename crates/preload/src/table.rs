@@ -8,14 +8,11 @@
 //! kind 2, 3: the rest is the address of a Conn or a Set (64-byte aligned)
 //! kind 6:   3 other processes may hold it   4 its end was told   8-39 the TCP socket behind
 //! kind 7:   8-39 how many descriptors it is behind
-//! kind 1:   3 role   4 offer out   8-23 fork slot   24-35 messages   36-51 KiB   52-63 calls in flight
+//! kind 1:   3 role   4 offer out   5 gate   8-23 fork slot   52-63 calls in flight (`in_flight`)
 //! ```
-//!
-//! A candidate counts its calls in flight because a channel must not be attached while another
-//! thread is inside the kernel on the same socket: it would read or write past the switch.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::conn::Conn;
 use crate::set::Set;
@@ -39,15 +36,13 @@ const BEHIND_SHIFT: u32 = 8;
 
 const ACCEPTOR: u64 = 1 << 3;
 const PENDING: u64 = 1 << 4;
+const GATE: u64 = 1 << 5;
 const SLOT_SHIFT: u32 = 8;
 const SLOT_MASK: u64 = 0xffff << SLOT_SHIFT;
-const MESSAGE: u64 = 1 << 24;
-const MESSAGES_MASK: u64 = 0xfff << 24;
-const KIB: u64 = 1 << 36;
-const KIB_MASK: u64 = 0xffff << 36;
 const IN_FLIGHT: u64 = 1 << 52;
 
 static ENTRIES: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
 static WATCHES: AtomicPtr<Watch> = AtomicPtr::new(core::ptr::null_mut());
 /// One more than the highest descriptor that ever had an entry or was watched.
 static END: AtomicU32 = AtomicU32::new(0);
@@ -126,33 +121,21 @@ impl Candidate {
         ((self.0 & SLOT_MASK) >> SLOT_SHIFT) as usize
     }
 
-    pub fn messages(self) -> u32 {
-        ((self.0 & MESSAGES_MASK) / MESSAGE) as u32
-    }
-
-    pub fn bytes(self) -> u32 {
-        ((self.0 & KIB_MASK) / KIB) as u32 * 1024
-    }
-
     pub fn is_in_flight(self) -> bool {
         self.0 >= IN_FLIGHT
     }
 
-    fn enter(self) -> Self {
+    pub fn enter(self) -> Self {
         Self(self.0.wrapping_add(IN_FLIGHT))
     }
 
-    fn leave(self, len_bytes: usize, counts: bool) -> Self {
-        let mut raw = if self.is_in_flight() { self.0 - IN_FLIGHT } else { self.0 };
-        if counts {
-            if self.messages() < 0xf00 {
-                raw += MESSAGE;
-            }
-            if (raw & KIB_MASK) < KIB_MASK / 2 {
-                raw += KIB * ((len_bytes as u64) / 1024).min(0x1000);
-            }
-        }
-        Self(raw)
+    pub fn leave(self) -> Self {
+        Self(if self.is_in_flight() { self.0 - IN_FLIGHT } else { self.0 })
+    }
+
+    /// Closed while a channel is being attached: calls are not marked then but counted.
+    pub fn with_gate(self, closed: bool) -> Self {
+        Self(if closed { self.0 | GATE } else { self.0 & !GATE })
     }
 
     pub fn with_pending(self, pending: bool) -> Self {
@@ -165,12 +148,41 @@ impl Candidate {
 
     /// Without calls in flight.
     pub fn alone(self) -> Self {
-        Self(self.0 & (IN_FLIGHT - 1))
+        Self(self.0 & (IN_FLIGHT - 1)).with_gate(false)
+    }
+}
+
+/// What a candidate has sent and received. Threads that count at the same moment may count
+/// one for two.
+#[repr(C)]
+pub struct Counts {
+    messages: AtomicU16,
+    kib: AtomicU16,
+}
+
+impl Counts {
+    /// Far above what makes a connection busy, far below where a sum overflows.
+    const MOST: u16 = 0x4000;
+
+    pub fn add(&self, len_bytes: usize) {
+        let kib = (len_bytes / 1024).min(Self::MOST as usize) as u16;
+        for (count, more) in [(&self.messages, 1), (&self.kib, kib)] {
+            count.store(count.load(Ordering::Relaxed).min(Self::MOST) + more, Ordering::Relaxed);
+        }
     }
 
-    /// Starts counting again from nothing.
-    pub fn forget_counts(self) -> Self {
-        Self(self.0 & !(MESSAGES_MASK | KIB_MASK))
+    pub fn messages(&self) -> u32 {
+        self.messages.load(Ordering::Relaxed).into()
+    }
+
+    pub fn bytes(&self) -> u32 {
+        u32::from(self.kib.load(Ordering::Relaxed)) * 1024
+    }
+
+    /// Starts again from nothing.
+    pub fn forget(&self) {
+        self.messages.store(0, Ordering::Relaxed);
+        self.kib.store(0, Ordering::Relaxed);
     }
 }
 
@@ -178,29 +190,37 @@ pub fn map() {
     if let Some(at) = sys::map_private(CAPACITY * size_of::<AtomicU64>()) {
         ENTRIES.store(at.cast(), Ordering::Release);
     }
+    if let Some(at) = sys::map_private(CAPACITY * size_of::<Counts>()) {
+        COUNTS.store(at.cast(), Ordering::Release);
+    }
     if let Some(at) = sys::map_private(CAPACITY * size_of::<Watch>()) {
         WATCHES.store(at.cast(), Ordering::Release);
     }
 }
 
-/// The descriptor's cell; `None` outside the table.
+/// The descriptor's element of one of the arrays; `None` outside.
 #[inline]
-pub fn cell(fd: c_int) -> Option<&'static AtomicU64> {
-    let base = ENTRIES.load(Ordering::Relaxed);
+fn element<T>(array: &AtomicPtr<T>, fd: c_int) -> Option<&'static T> {
+    let base = array.load(Ordering::Relaxed);
     if base.is_null() || fd as u32 as usize >= CAPACITY {
         return None;
     }
-    // SAFETY: the table is never unmapped and the index is inside it.
+    // SAFETY: each has CAPACITY elements, and is never unmapped.
     Some(unsafe { &*base.add(fd as usize) })
 }
 
+#[inline]
+pub fn cell(fd: c_int) -> Option<&'static AtomicU64> {
+    element(&ENTRIES, fd)
+}
+
+#[inline]
+pub fn counts(fd: c_int) -> Option<&'static Counts> {
+    element(&COUNTS, fd)
+}
+
 pub fn watch(fd: c_int) -> Option<&'static Watch> {
-    let base = WATCHES.load(Ordering::Relaxed);
-    if base.is_null() || fd as u32 as usize >= CAPACITY {
-        return None;
-    }
-    // SAFETY: as for `cell`.
-    Some(unsafe { &*base.add(fd as usize) })
+    element(&WATCHES, fd)
 }
 
 /// The descriptor of a watch whose address is `at`; `None` for any other number.
@@ -236,6 +256,12 @@ pub fn decode(raw: u64) -> Entry {
 #[inline]
 pub fn get(fd: c_int) -> Entry {
     decode(raw(fd))
+}
+
+/// Whether it is a candidate whose gate is open.
+#[inline]
+pub fn is_open_candidate(fd: c_int) -> bool {
+    raw(fd) & (KIND | GATE) == KIND_CANDIDATE
 }
 
 pub fn conn_of(fd: c_int) -> Option<&'static Conn> {
@@ -276,6 +302,9 @@ pub fn clear(fd: c_int) {
 }
 
 pub fn set_candidate(fd: c_int, candidate: Candidate) {
+    if let Some(counts) = counts(fd) {
+        counts.forget();
+    }
     store(fd, candidate.0);
 }
 
@@ -369,16 +398,4 @@ pub fn change(fd: c_int, f: impl Fn(Candidate) -> Candidate) -> Option<Candidate
             return Some(next);
         }
     }
-}
-
-/// A call on a candidate begins. False: it is no candidate any more.
-#[inline]
-pub fn enter(fd: c_int) -> bool {
-    change(fd, Candidate::enter).is_some()
-}
-
-/// The call ended and moved `len_bytes` (`counts`: it was a send or a receive that worked).
-#[inline]
-pub fn leave(fd: c_int, len_bytes: usize, counts: bool) -> Option<Candidate> {
-    change(fd, |candidate| candidate.leave(len_bytes, counts))
 }

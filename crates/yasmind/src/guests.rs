@@ -589,6 +589,7 @@ impl Guests {
         let before = self.silences.get(&to).filter(|s| now < s.until + SILENCE_MAX);
         let length = before.map_or(SILENCE_FIRST, |silence| (silence.length * 2).min(SILENCE_MAX));
         self.silences.insert(to, Silence { until: now + length, length });
+        self.directory.silence(endpoint(to), length);
     }
 }
 

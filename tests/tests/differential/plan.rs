@@ -34,7 +34,8 @@ pub struct Plan<'a> {
     stage: &'a mut Stage,
     pub lines: Vec<Line>,
     sides: Vec<[Side; 2]>,
-    sets: [[bool; 2]; 2],
+    /// How many registrations each set of each end was given; `None`: it does not exist.
+    sets: [[Option<usize>; 2]; 2],
     /// Sets that a fork shares, and so are left alone.
     has_child: [bool; 2],
 }
@@ -60,7 +61,7 @@ impl<'a> Plan<'a> {
             stage,
             lines: Vec::new(),
             sides: Vec::new(),
-            sets: [[false; 2]; 2],
+            sets: [[None; 2]; 2],
             has_child: [false; 2],
         }
     }
@@ -176,7 +177,9 @@ impl<'a> Plan<'a> {
             Step::Connect { warm } => return self.connect(warm),
             Step::Look => return self.look_at_all(),
             Step::Wait { end, set, max } => {
-                if self.sets[index(end)][set] {
+                if let Some(count) = self.sets[index(end)][set] {
+                    // Which of several fills a small buffer first nothing promises.
+                    let max = if count > 1 { 64 } else { max };
                     self.look_at_all()?;
                     self.does(end, format!("epwait E{set} 0 {max}"))?;
                 }
@@ -221,7 +224,7 @@ impl<'a> Plan<'a> {
             Step::Watch { set, events, .. } => self.watch(&target, set, "epadd", events)?,
             Step::Change { set, events, .. } => self.watch(&target, set, "epmod", events)?,
             Step::Unwatch { set, .. }
-                if target.prefix.is_empty() && self.sets[index(target.end)][set] =>
+                if target.prefix.is_empty() && self.sets[index(target.end)][set].is_some() =>
             {
                 self.does(target.end, format!("epdel E{set} {}", target.name))?;
             }
@@ -480,16 +483,26 @@ impl<'a> Plan<'a> {
             return Ok(());
         }
         self.side(target).was_watched = true;
-        if !self.sets[index(target.end)][set] {
+        if self.sets[index(target.end)][set].is_none() {
             self.does(target.end, format!("epoll E{set}"))?;
-            self.sets[index(target.end)][set] = true;
         }
+        *self.sets[index(target.end)][set].get_or_insert(0) += usize::from(how == "epadd");
         self.does(target.end, format!("{how} E{set} {} {events}", target.name)).map(drop)
     }
 
     fn close(&mut self, target: &Target) -> Result<(), String> {
-        self.on(target, "close")?;
         let child = !target.prefix.is_empty();
+        let side = self.side(target);
+        let is_left_to_child = !child
+            && side.was_watched
+            && side.open.iter().all(|(name, is_child)| *is_child || *name == target.name)
+            && side.open.len() > 1;
+        // A registration that outlives its descriptor does not hear of what lies in the ring
+        // (docs/architecture.md).
+        if is_left_to_child && self.unread(target)? > 0 {
+            return Ok(());
+        }
+        self.on(target, "close")?;
         let side = self.side(target);
         side.open.retain(|(name, is_child)| *name != target.name || *is_child != child);
         if side.open.is_empty() {

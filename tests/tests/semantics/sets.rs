@@ -267,6 +267,70 @@ fn a_set_that_a_child_leaves_alone() {
     });
 }
 
+/// The child receives, and so would offer; the parent's set knows nothing of the child's rings.
+#[test]
+fn a_child_reads_what_the_parent_watches() {
+    check(|duo| {
+        for made_before in [true, false] {
+            let (name, child, set) = if made_before { ("C", "P", "E") } else { ("D", "Q", "F") };
+            duo.warm(name);
+            if made_before {
+                duo.b(&format!("epoll {set}"));
+                duo.b(&format!("epadd {set} {name} in"));
+            }
+            duo.b(&format!("fork {child}"));
+            if made_before {
+                duo.b(&format!("in {child} close {set}"));
+            } else {
+                duo.b(&format!("epoll {set}"));
+                duo.b(&format!("epadd {set} {name} in"));
+            }
+            for _ in 0..4 {
+                for _ in 0..3 {
+                    duo.b(&format!("in {child} recv {name} 10 dontwait"));
+                    duo.a(&format!("send {name} 10"));
+                    duo.b(&format!("in {child} recv {name} 10"));
+                }
+                duo.a(&format!("send {name} 10"));
+                duo.b(&format!("epwait {set} 1000"));
+                duo.b(&format!("in {child} recv {name} 10"));
+                duo.b(&format!("async {set}T epwait {set} -1"));
+                duo.b(&format!("asleep {set}T"));
+                duo.b(&format!("in {child} recv {name} 10 dontwait"));
+                duo.a(&format!("send {name} 10"));
+                duo.b(&format!("join {set}T"));
+                duo.b(&format!("in {child} recv {name} 10"));
+            }
+            duo.b(&format!("in {child} exit 0"));
+            duo.b(&format!("reap {child}"));
+        }
+    });
+}
+
+/// The parent closes the socket and leaves it in its set, which the kernel goes on telling of it
+/// while the child has it.
+#[test]
+fn a_socket_in_a_set_is_left_to_a_child() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.b("recv C 10 dontwait");
+        duo.b("fork P");
+        duo.b("close C");
+        for _ in 0..3 {
+            duo.b("in P recv C 10 dontwait");
+            duo.a("send C 10");
+            duo.b("epwait E 1000");
+            duo.b("in P recv C 10");
+            duo.b("epwait E 0");
+        }
+        duo.b("in P exit 0");
+        duo.b("reap P");
+        duo.b("epwait E 0");
+    });
+}
+
 /// A set is watched for the first time while bytes lie in a ring.
 #[test]
 fn watched_with_bytes_in_the_ring() {

@@ -1,5 +1,10 @@
 //! Copies of a descriptor, threads, and forked processes on one socket.
 
+use yasmin_tests::lab::Knobs;
+use yasmin_tests::netns::Net;
+use yasmin_tests::peer;
+use yasmin_tests::script::compare_in;
+
 use crate::check;
 
 #[test]
@@ -89,6 +94,35 @@ fn two_threads_sleep_on_one_socket() {
         duo.a("send C 10");
         duo.b("join T");
         duo.b("join U");
+    });
+}
+
+/// A channel comes while a thread is in the kernel on the connection: it must wait for it, as
+/// what comes by ring would never wake the thread.
+#[test]
+fn a_channel_comes_while_a_thread_sleeps() {
+    let late = Knobs { promote_messages: Some(4), promote_wait_ms: None, ..Knobs::at_once() };
+    let moods = [("rings", late.clone()), ("rings, no spinning", late.spin(0))];
+    compare_in(Net::Loopback, &moods, peer!("script"), |duo| {
+        duo.connect("C");
+        duo.round_trips("C", 1);
+        duo.b("async T recv C 100");
+        duo.b("asleep T");
+        for _ in 0..4 {
+            duo.b("send C 10");
+            duo.a("recv C 10");
+        }
+        // Both have offered by now; the answers are read where nobody sleeps.
+        for _ in 0..3 {
+            duo.a("poll C in 20");
+            duo.a("recv C 10 dontwait");
+            duo.b("send C 10");
+            duo.b("recv C 10 dontwait");
+            duo.a("recv C 10");
+        }
+        duo.a("send C 50");
+        duo.b("join T");
+        duo.prove_in_time("C");
     });
 }
 

@@ -278,6 +278,44 @@ fn two_sets_and_a_set_in_a_set() {
     });
 }
 
+/// A ring that has not grown takes less than TCP's buffers would: the rest goes there, and the
+/// program sees no short write.
+#[test]
+fn a_write_larger_than_a_small_ring() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("nonblock C 1");
+        duo.b("send C 100000");
+        duo.a("recvall C 100000");
+        duo.round_trips("C", 1);
+    });
+}
+
+/// What came and was read before the wait is an edge all the same: it tells of what is ready
+/// still.
+#[test]
+fn an_edge_that_is_past() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+out+et");
+        duo.b("epwait E 0");
+        duo.b("epwait E 0");
+        for _ in 0..3 {
+            duo.a("send C 10");
+            duo.b("poll C in 1000");
+            duo.b("recv C 10");
+            duo.b("epwait E 0");
+            duo.b("epwait E 0");
+        }
+        duo.b("epmod E C in+et");
+        duo.a("send C 10");
+        duo.b("poll C in 1000");
+        duo.b("recv C 10");
+        duo.b("epwait E 0");
+    });
+}
+
 /// As HAProxy does when a thread takes over another one's connection: for a while the sets of
 /// both have it, and each forgets it at its own time.
 #[test]

@@ -9,9 +9,9 @@ use super::{
     ADD, DEL, EXCLUSIVE, IN, LIST_MAX, MOD, NESTED, ONESHOT, OUT, RDNORM, Set, forget, leave,
 };
 use crate::conn::Conn;
-use crate::real;
 use crate::sys::{self, EEXIST, EpollEvent, call};
 use crate::table::{self, Entry, Watch};
+use crate::{process, real};
 
 impl Set {
     fn mark_dirty(&self, fd: c_int, watch: &Watch) {
@@ -309,11 +309,14 @@ impl Set {
         let Some(_guard) = self.lock.acquire() else { return };
         let Ok(_rx) = conn.lock_rx(fd) else { return };
         let receiver = conn.receiver();
+        // Said, /then/ parked, both under the receive lock, under which others offer.
+        let is_elsewhere = conn.is_shared() && process::watches_rx(&conn.side().rx);
         // Told again, as the kernel does after MOD.
         conn.edge_told.store(u64::MAX, Ordering::Relaxed);
         // Not for good: programs move a connection from such a set to another one.
         let is_special = watch.has(Watch::MANY_SETS) || events & (ONESHOT | EXCLUSIVE) != 0;
-        if is_special || self.is_foreign() || self.sleepers.load(Ordering::SeqCst) != 0 {
+        let is_asleep = self.sleepers.load(Ordering::SeqCst) != 0;
+        if is_special || is_elsewhere || self.is_foreign() || is_asleep {
             conn.park_rx(&receiver);
         }
         if !is_first {

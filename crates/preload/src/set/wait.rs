@@ -93,6 +93,19 @@ fn writable(conn: &'static Conn) -> bool {
     matches!(conn.sender().room(1), Ok(Room::Ring(write)) if !write.opens())
 }
 
+/// Whether bytes came and were read that no wait has told of: TCP tells of that edge with what
+/// is ready still.
+fn has_past_edge(conn: &'static Conn) -> bool {
+    let receiver = conn.receiver();
+    let (tail, told) = (receiver.tail_seen(), conn.edge_told.load(Ordering::Relaxed));
+    if told == tail || receiver.unread_bytes() > 0 {
+        return false;
+    }
+    conn.edge_told.store(tail, Ordering::Relaxed);
+    // Registered anew: the kernel tells.
+    told != u64::MAX
+}
+
 impl Set {
     /// epoll_wait in all its forms. Returns as libc does.
     pub fn wait(&self, wait: &Wait) -> c_int {
@@ -318,7 +331,7 @@ impl Set {
             self.to_kernel(conn);
         }
         let wants_out = asked & (OUT | WRNORM) != 0;
-        if wants_out && (events != 0 || asked & EDGE == 0) {
+        if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(conn)) {
             // An edge tells of everything that is ready, and of this one the kernel knows nothing.
             let asks_kernel = || asked & EDGE != 0 && sys::poll_now(conn.fd(), sys::POLLOUT) != 0;
             if writable(conn) || asks_kernel() {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recvmsg, send, socket_with,
@@ -104,12 +104,10 @@ impl Client {
         let mut datagram = [0; MESSAGE_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(
-            &self.socket,
-            &mut [IoSliceMut::new(&mut datagram)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )?;
+        let received = retry_on_intr(|| {
+            let mut into = [IoSliceMut::new(&mut datagram)];
+            recvmsg(&self.socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        })?;
         if received.bytes == 0 {
             return Err(Trouble::Silent);
         }
@@ -125,7 +123,8 @@ impl Client {
 
     fn wait(&self) -> Result<(), Trouble> {
         let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout))? {
+        let mut one = [PollFd::new(&self.socket, PollFlags::IN)];
+        match retry_on_intr(|| poll(&mut one, Some(&timeout)))? {
             0 => Err(Trouble::Silent),
             _ => Ok(()),
         }

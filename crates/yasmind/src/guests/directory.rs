@@ -25,7 +25,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use yasmin_control::directory::{self, Address, TABLE_BYTES};
+use yasmin_control::guest::Endpoint;
+use yasmin_control::silence;
 
 const ROOT: &str = "/yasmin";
 const NODE: &str = "addresses";
@@ -49,6 +52,8 @@ pub struct Known {
 
 pub struct Directory {
     known: Arc<Mutex<Known>>,
+    /// `None` in tests.
+    table: Option<Arc<Table>>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -72,6 +77,9 @@ impl Directory {
         }
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let known = Arc::new(Mutex::default());
+        let made = Table::make(table, is_system)
+            .with_context(|| format!("cannot make {}", table.display()))?;
+        let table = Arc::new(made);
         let mut keeper = Keeper {
             store,
             own: None,
@@ -81,14 +89,22 @@ impl Directory {
             hosts: hosts.to_owned(),
             told: Vec::new(),
             is_writable: true,
-            table: Table::make(table, is_system)
-                .with_context(|| format!("cannot make {}", table.display()))?,
+            table: Arc::clone(&table),
             known: Arc::clone(&known),
             stop: Arc::clone(&stop),
         };
         let thread =
             std::thread::Builder::new().name("directory".into()).spawn(move || keeper.run())?;
-        Ok(Some(Self { known, stop, thread: Some(thread) }))
+        Ok(Some(Self { known, table: Some(table), stop, thread: Some(thread) }))
+    }
+
+    /// Tells the libraries that connections to `to` stay on TCP for so long.
+    pub fn silence(&self, to: Endpoint, length: Duration) {
+        let Some(table) = &self.table else { return };
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now_ns = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
+        let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
+        silence::publish(table.mapped.words(), &to, now_ns + length_ns);
     }
 
     pub fn known(&self) -> MutexGuard<'_, Known> {
@@ -100,7 +116,7 @@ impl Directory {
 impl Directory {
     pub fn fixed(known: Known) -> Self {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
-        Self { known: Arc::new(Mutex::new(known)), stop, thread: None }
+        Self { known: Arc::new(Mutex::new(known)), table: None, stop, thread: None }
     }
 }
 
@@ -162,7 +178,7 @@ struct Keeper {
     told: Vec<hosts::Error>,
     /// The file could be written when it was tried last.
     is_writable: bool,
-    table: Table,
+    table: Arc<Table>,
     known: Arc<Mutex<Known>>,
     stop: Arc<OwnedFd>,
 }

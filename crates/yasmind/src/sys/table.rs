@@ -15,6 +15,8 @@ pub struct Mapped {
 
 // SAFETY: reached through atomics only, and unmapped once, by the owner.
 unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
 
 impl Mapped {
     /// `file` has all the bytes, and only root or this user can cut it.

@@ -41,9 +41,11 @@ pub fn run() -> Result<()> {
     let zero = std::fs::File::open("/dev/zero")?;
     let null = std::fs::File::options().write(true).open("/dev/null")?;
     let (zero, null) = (zero.as_raw_fd(), null.as_raw_fd());
-    let (listener, tcp, _peer) = connection()?;
+    let (listener, tcp, peer) = connection()?;
     let (unix, other) = sys::socket_pair()?;
     let mut byte = [0u8; 1];
+    // As in most programs: the kernel and the library must reckon with another thread.
+    std::thread::spawn(std::thread::park);
     measure("read, file", || drop(sys::read(zero, &mut byte)));
     measure("write, file", || drop(sys::write(null, b"x")));
     measure("recv, Unix socket", || drop(sys::recv(unix, &mut byte, libc::MSG_DONTWAIT)));
@@ -54,6 +56,10 @@ pub fn run() -> Result<()> {
     measure("recv, TCP without channel", || drop(sys::recv(tcp, &mut byte, libc::MSG_DONTWAIT)));
     measure("recvmsg, TCP without channel", || {
         let _ = sys::recvmsg(tcp, &mut [&mut byte[..]], libc::MSG_DONTWAIT);
+    });
+    measure("send and recv, TCP without channel", || {
+        let _ = sys::send(peer, b"x", 0);
+        let _ = sys::recv(tcp, &mut byte, 0);
     });
     // Its buffers are full: the call goes all the way but for the copy and the wire.
     let much = vec![0; 1 << 20];

@@ -1,0 +1,73 @@
+//! What the broker is asked for one connection of the program.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use yasmin_control::{CONTROL_VERSION, FromBroker, Role, ToBroker};
+
+use crate::broker::{self, Passed};
+use crate::sys::{self, EINTR, POLLIN, call};
+use crate::{clock, config};
+
+/// Beyond what the broker was given, for its answer to arrive.
+const ANSWER_MORE_MS: u64 = 50;
+
+/// A connection to the broker for one connection of the program; closed at the end.
+pub struct Errand {
+    fd: c_int,
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        sys::close(self.fd);
+    }
+}
+
+impl Errand {
+    pub fn open() -> Option<Self> {
+        broker::open().map(|fd| Self { fd })
+    }
+
+    pub fn ask(
+        &self,
+        message: ToBroker,
+        passed: Option<c_int>,
+        until_ns: u64,
+    ) -> Option<(FromBroker, Passed)> {
+        if !broker::send_once(self.fd, message, passed) || !wait(self.fd, POLLIN, until_ns) {
+            return None;
+        }
+        broker::receive_once(self.fd)
+    }
+
+    /// The vsock connection that the broker has for `fd`, and the proof to send on it.
+    pub fn join(&self, fd: c_int, role: Role, until_ns: u64) -> Option<(c_int, u64)> {
+        let left_ns = until_ns.saturating_sub(clock::now_ns());
+        let wait_ms = left_ns.div_ceil(1_000_000);
+        let message = ToBroker::Join { version: CONTROL_VERSION, role, wait_ms };
+        let answer = self.ask(message, Some(fd), until_ns + ANSWER_MORE_MS * 1_000_000)?;
+        let (FromBroker::Joined { proof }, mut passed) = answer else { return None };
+        passed.take(0).map(|vsock| (vsock, proof))
+    }
+}
+
+/// Waits for `fd`, through signals; false: the time is up.
+pub fn wait(fd: c_int, events: i16, until_ns: u64) -> bool {
+    loop {
+        let left_ns = until_ns.saturating_sub(clock::now_ns());
+        let mut one = sys::PollFd { fd, events, revents: 0 };
+        // SAFETY: one pollfd of ours.
+        let ret = unsafe { call!(poll, &raw mut one, 1, left_ns.div_ceil(1_000_000)) };
+        if ret != -(EINTR as isize) {
+            return ret > 0;
+        }
+        if left_ns == 0 {
+            return false;
+        }
+    }
+}
+
+/// How long connect and accept may wait for the other side.
+pub fn wait_ns() -> u64 {
+    u64::from(config::GUEST_WAIT_MS.load(Ordering::Relaxed)) * 1_000_000
+}
