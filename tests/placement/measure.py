@@ -3,11 +3,15 @@
 
     measure.py YASMIN steady           600 s of traffic with 10 % noise, recorded and replayed: moves
     measure.py YASMIN shift [N]        N shifts at any moment: time until all is moved, plans for each
-    measure.py YASMIN cost [N] [S]     N kernel routers in network namespaces, five a chain, S seconds
-                                       at 1 Hz: CPU of the loop, its first second apart
+    measure.py YASMIN cost [N] [S]     N kernel routers in network namespaces, five a chain, with
+                                       traffic, S seconds at 1 Hz: CPU of the loop, its first plan apart
 """
+import ctypes
 import json
+import os
 import random
+import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -128,10 +132,32 @@ def shift(yasmin, folder, count=20):
           f"plans for each: {min(plans)} to {max(plans)}")
 
 
+def load(names):
+    """Frames on each namespace's link to the right, some ten a second, by a process of its own."""
+    child = os.fork()
+    if child:
+        return child
+    setns, sockets = ctypes.CDLL(None, use_errno=True).setns, []
+    for name in names:
+        with open(f"/run/netns/{name}") as namespace:
+            if setns(namespace.fileno(), 0x40000000):
+                os._exit(1)
+        one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        one.bind(("right", 0))
+        sockets.append(one)
+    # To everybody, of an experimental protocol: nobody answers.
+    frame = bytes([255] * 6 + [2] + [0] * 5 + [0x88, 0xb5] + [0] * 1386)
+    draw = random.Random(3)
+    while True:
+        for one in sockets:
+            one.send(frame[:draw.randrange(1000, 1400)])
+        time.sleep(0.1)
+
+
 def cost(yasmin, folder, count=500, seconds=60):
     names = [f"ycost-{at}" for at in range(count)]
     ip = lambda lines: subprocess.run(["ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True)
-    process = None
+    process = child = None
     try:
         print(f"making {count} namespaces", flush=True)
         ip([f"netns add {name}" for name in names])
@@ -142,6 +168,7 @@ def cost(yasmin, folder, count=500, seconds=60):
             subprocess.run(["ip", "-n", a, "link", "add", "right", "type", "veth", "peer", "name", "left", "netns", b], check=True)
             subprocess.run(["ip", "-n", a, "link", "set", "right", "up"], check=True)
             subprocess.run(["ip", "-n", b, "link", "set", "left", "up"], check=True)
+        child = load([name for at, name in enumerate(names) if at % 5 != 4])
         process = watch(yasmin, folder, "--source", "netns,yasmin,dpdk", "--dry-run")
         wait_for("the first plan", lambda: '"decision":' in text(folder), 300)
 
@@ -162,6 +189,9 @@ def cost(yasmin, folder, count=500, seconds=60):
         if process:
             process.terminate()
             process.wait()
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
         for name in names:
             subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL)
 

@@ -5,7 +5,7 @@
 //! its edges, and the next path is looked for. So a function that two chains share is found in
 //! both. Functions on which no traffic is seen come last, by the edges that are known.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::function::End;
 use crate::rate::Edge;
@@ -28,45 +28,85 @@ const GOES_ON: f64 = 0.5;
 const REST_OF_OWN: f64 = 0.1;
 const REST_OF_ALL: f64 = 0.001;
 
-struct Rest<'a> {
-    edge: &'a Edge,
-    left: f64,
+/// Edges with what is left of each, and which of them meet at each end.
+struct Rests<'a> {
+    edges: &'a [Edge],
+    left: Vec<f64>,
+    /// By number: an end and its edges.
+    ends: Vec<(&'a End, Vec<usize>)>,
+    /// Of each edge the numbers of its ends.
+    joins: Vec<[usize; 2]>,
+}
+
+impl<'a> Rests<'a> {
+    fn new(edges: &'a [Edge]) -> Self {
+        let mut rests = Self {
+            edges,
+            left: edges.iter().map(|edge| edge.rate).collect(),
+            ends: Vec::new(),
+            joins: Vec::new(),
+        };
+        let mut numbers: HashMap<&End, usize> = HashMap::new();
+        for (at, edge) in edges.iter().enumerate() {
+            let join = [&edge.a, &edge.b].map(|end| {
+                let number = *numbers.entry(end).or_insert(rests.ends.len());
+                if number == rests.ends.len() {
+                    rests.ends.push((end, Vec::new()));
+                }
+                rests.ends[number].1.push(at);
+                number
+            });
+            rests.joins.push(join);
+        }
+        rests
+    }
+
+    fn function(&self, end: usize) -> Option<&'a str> {
+        self.ends[end].0.function()
+    }
+
+    fn other(&self, edge: usize, end: usize) -> usize {
+        let [a, b] = self.joins[edge];
+        if a == end { b } else { a }
+    }
 }
 
 pub fn chains<'a>(edges: &'a [Edge], functions: impl Iterator<Item = &'a str>) -> Vec<Found> {
     let heaviest = edges.iter().map(|edge| edge.rate).fold(0.0, f64::max);
     let least = |edge: &Edge| (edge.rate * REST_OF_OWN).max(heaviest * REST_OF_ALL);
-    let mut rests: Vec<Rest> = edges.iter().map(|edge| Rest { edge, left: edge.rate }).collect();
+    let mut rests = Rests::new(edges);
     let mut found = Vec::new();
-    let mut covered = BTreeSet::new();
-    loop {
-        for rest in &mut rests {
-            if rest.left <= least(rest.edge) {
-                rest.left = 0.0;
+    let mut covered = vec![false; rests.ends.len()];
+    for (left, edge) in rests.left.iter_mut().zip(edges) {
+        if *left <= least(edge) {
+            *left = 0.0;
+        }
+    }
+    while let Some(path) = widest(&rests, |at| rests.left[at] > 0.0) {
+        let rate = path.edges.iter().map(|at| rests.left[*at]).fold(f64::INFINITY, f64::min);
+        for at in &path.edges {
+            rests.left[*at] -= rate;
+            if rests.left[*at] <= least(&edges[*at]) {
+                rests.left[*at] = 0.0;
             }
         }
-        let is_open = |rest: &Rest| rest.left > 0.0;
-        let Some(path) = widest(&rests, is_open) else { break };
-        let rate = path.edges.iter().map(|at| rests[*at].left).fold(f64::INFINITY, f64::min);
-        path.edges.iter().for_each(|at| rests[*at].left -= rate);
-        covered.extend(path.functions());
+        path.ends.iter().for_each(|end| covered[*end] = true);
         found.push(path.found(&rests, rate));
     }
     // Idle ones: by edges between functions that are in no chain yet.
-    let mut used = BTreeSet::new();
+    let mut used = vec![false; edges.len()];
     loop {
-        let is_new = |end: &End| end.function().is_none_or(|name| !covered.contains(name));
-        let is_open = |rest: &Rest| {
-            let key = (&rest.edge.a, &rest.edge.b);
-            !used.contains(&key) && is_new(&rest.edge.a) && is_new(&rest.edge.b)
-        };
+        let is_new = |end: usize| rests.function(end).is_none() || !covered[end];
+        let is_open = |at: usize| !used[at] && rests.joins[at].into_iter().all(is_new);
         let Some(path) = widest(&rests, is_open) else { break };
-        used.extend(path.edges.iter().map(|at| (&rests[*at].edge.a, &rests[*at].edge.b)));
-        covered.extend(path.functions());
+        path.edges.iter().for_each(|at| used[*at] = true);
+        path.ends.iter().for_each(|end| covered[*end] = true);
         found.push(path.found(&rests, 0.0));
     }
+    let ends = rests.ends.iter().zip(&covered).filter(|(_, covered)| **covered);
+    let mut listed: HashSet<&str> = ends.filter_map(|((end, _), _)| end.function()).collect();
     for function in functions {
-        if covered.insert(function.to_owned()) {
+        if listed.insert(function) {
             let functions = vec![function.to_owned()];
             let origins = Vec::new();
             found.push(Found { functions, entry: None, exit: None, rate: 0.0, origins });
@@ -75,86 +115,77 @@ pub fn chains<'a>(edges: &'a [Edge], functions: impl Iterator<Item = &'a str>) -
     found
 }
 
-struct Path<'a> {
-    ends: Vec<&'a End>,
-    edges: Vec<usize>,
+/// By numbers.
+struct Path {
+    ends: VecDeque<usize>,
+    edges: VecDeque<usize>,
 }
 
 /// The heaviest open edge, extended both ways.
-fn widest<'a>(rests: &[Rest<'a>], is_open: impl Fn(&Rest) -> bool) -> Option<Path<'a>> {
-    let mut neighbours: BTreeMap<&End, Vec<usize>> = BTreeMap::new();
-    let mut first: Option<usize> = None;
-    for (at, rest) in rests.iter().enumerate().filter(|(_, rest)| is_open(rest)) {
-        neighbours.entry(&rest.edge.a).or_default().push(at);
-        neighbours.entry(&rest.edge.b).or_default().push(at);
-        if first.is_none_or(|first| rest.left > rests[first].left) {
-            first = Some(at);
-        }
-    }
-    let first = first?;
-    let mut path =
-        Path { ends: vec![&rests[first].edge.a, &rests[first].edge.b], edges: vec![first] };
-    let mut width = rests[first].left;
+fn widest(rests: &Rests, is_open: impl Fn(usize) -> bool) -> Option<Path> {
+    let open = (0..rests.edges.len()).filter(|at| is_open(*at));
+    // Of equals the first, here and below.
+    let heavier = |best: Option<usize>, at: usize| match best {
+        Some(best) if rests.left[best] >= rests.left[at] => Some(best),
+        _ => Some(at),
+    };
+    let first = open.fold(None, heavier)?;
+    let mut path = Path { ends: rests.joins[first].into(), edges: [first].into() };
+    let mut width = rests.left[first];
     for forward in [true, false] {
         loop {
-            let end = if forward { path.ends[path.ends.len() - 1] } else { path.ends[0] };
-            if end.function().is_none() {
+            let end = path.ends[if forward { path.ends.len() - 1 } else { 0 }];
+            if rests.function(end).is_none() {
                 break;
             }
-            let goes_on = |at: &&usize| {
-                let edge = rests[**at].edge;
-                let other = if edge.a == *end { &edge.b } else { &edge.a };
+            let goes_on = |at: &usize| {
+                let other = rests.other(*at, end);
                 // A path may end where it began only at a card.
-                let is_new = other.function().is_none() || !path.ends.contains(&other);
-                !path.edges.contains(*at) && is_new && rests[**at].left >= width * GOES_ON
+                let is_new = rests.function(other).is_none() || !path.ends.contains(&other);
+                is_open(*at)
+                    && !path.edges.contains(at)
+                    && is_new
+                    && rests.left[*at] >= width * GOES_ON
             };
-            let open = neighbours.get(end).into_iter().flatten().filter(goes_on);
-            // Of equals the first.
-            let next = open.fold(None, |best: Option<usize>, at| match best {
-                Some(best) if rests[best].left >= rests[*at].left => Some(best),
-                _ => Some(*at),
-            });
+            let next = rests.ends[end].1.iter().copied().filter(goes_on).fold(None, heavier);
             let Some(next) = next else { break };
-            let edge = rests[next].edge;
-            let other = if edge.a == *end { &edge.b } else { &edge.a };
-            width = width.min(rests[next].left);
+            let other = rests.other(next, end);
+            width = width.min(rests.left[next]);
             if forward {
-                path.ends.push(other);
-                path.edges.push(next);
+                path.ends.push_back(other);
+                path.edges.push_back(next);
             } else {
-                path.ends.insert(0, other);
-                path.edges.insert(0, next);
+                path.ends.push_front(other);
+                path.edges.push_front(next);
             }
         }
     }
     // Cards first, so that a chain reads from the network on.
-    if path.ends[0].function().is_some() && path.ends[path.ends.len() - 1].function().is_none() {
-        path.ends.reverse();
-        path.edges.reverse();
+    let card = |end: Option<&usize>| end.is_some_and(|end| rests.function(*end).is_none());
+    if !card(path.ends.front()) && card(path.ends.back()) {
+        path.ends.make_contiguous().reverse();
+        path.edges.make_contiguous().reverse();
     }
     Some(path)
 }
 
-impl Path<'_> {
-    fn functions(&self) -> Vec<String> {
-        self.ends.iter().filter_map(|end| end.function()).map(str::to_owned).collect()
-    }
-
-    fn found(&self, rests: &[Rest], rate: f64) -> Found {
-        let card = |end: Option<&&End>| match end {
+impl Path {
+    fn found(&self, rests: &Rests, rate: f64) -> Found {
+        let card = |end: Option<&usize>| match end.map(|end| rests.ends[*end].0) {
             Some(End::Nic(name)) => Some(name.clone()),
             _ => None,
         };
+        let functions = self.ends.iter().filter_map(|end| rests.function(*end));
         let mut origins = Vec::new();
-        for origin in self.edges.iter().flat_map(|at| &rests[*at].edge.origins) {
+        for origin in self.edges.iter().flat_map(|at| &rests.edges[*at].origins) {
             if !origins.contains(origin) {
                 origins.push(origin.clone());
             }
         }
         Found {
-            functions: self.functions(),
-            entry: card(self.ends.first()),
-            exit: card(self.ends.last()),
+            functions: functions.map(str::to_owned).collect(),
+            entry: card(self.ends.front()),
+            exit: card(self.ends.back()),
             rate,
             origins,
         }

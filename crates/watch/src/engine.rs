@@ -1,7 +1,7 @@
 //! What the loop decides, apart from all that it asks and sets: what was seen goes in, decisions
 //! come out. The same when it runs and when a log is replayed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use yasmin_placement::{Error, Plan, Policy, policy};
 use yasmin_topology::{CpuId, Machine};
@@ -121,16 +121,10 @@ impl Engine {
 
     /// Functions came or went. `pinned` are those that have one CPU by somebody else's will.
     pub fn set_functions(&mut self, functions: Vec<Function>, pinned: BTreeMap<String, CpuId>) {
-        let is_there = |name: &str| functions.iter().any(|one| one.name == name);
-        let lost: Vec<&str> = self
-            .functions
-            .iter()
-            .map(|one| one.name.as_str())
-            .filter(|name| !is_there(name))
-            .collect();
-        let was_there = |name: &str| self.functions.iter().any(|one| one.name == name);
-        let new: Vec<&str> =
-            functions.iter().map(|one| one.name.as_str()).filter(|name| !was_there(name)).collect();
+        let now: BTreeSet<&str> = functions.iter().map(|one| one.name.as_str()).collect();
+        let before: BTreeSet<&str> = self.functions.iter().map(|one| one.name.as_str()).collect();
+        let lost: Vec<&str> = before.difference(&now).copied().collect();
+        let new: Vec<&str> = now.difference(&before).copied().collect();
         let why = match (new.as_slice(), lost.as_slice()) {
             ([], []) => None,
             ([one], []) => Some(format!("{one} came")),
@@ -139,10 +133,10 @@ impl Engine {
             ([], lost) => Some(format!("{} functions went", lost.len())),
             (new, lost) => Some(format!("{} functions came and {} went", new.len(), lost.len())),
         };
+        self.pinned.retain(|name, _| now.contains(name.as_str()));
         if let Some(why) = why {
             self.require(why);
         }
-        self.pinned.retain(|name, _| is_there(name));
         for (name, cpu) in pinned {
             self.pinned.entry(name).or_insert(cpu);
         }

@@ -1,5 +1,7 @@
 //! What is placed: functions, and the traffic between them as counters tell it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 /// A process, told from a later one with the same number by when it started.
@@ -88,7 +90,7 @@ pub enum Path {
 }
 
 /// Two ends that exchange traffic, and one counter of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Tells this counter from every other of its source, for as long as it counts.
     pub id: String,
@@ -97,22 +99,37 @@ pub struct Link {
     pub path: Path,
     /// Where this edge is known from, for people: "veth fw-a", "yasmin 10.0.0.1:80".
     pub origin: String,
+}
+
+/// What a link counts, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
     pub bytes: u64,
     /// Packets that were lost on it, where somebody counts them.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
     /// It began to count after the last reading: all of `bytes` is new.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fresh: bool,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-/// What one source sees at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Reading {
+/// What one source knows, apart from what moves all the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
     pub functions: Vec<Function>,
     pub links: Vec<Link>,
+}
+
+/// What one source sees at one moment. Counters move and the layout mostly stays: a source that
+/// knows so hands out the same layout again, and nothing has to be compared.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    pub layout: Arc<Layout>,
+    /// In the order of the layout's links.
+    pub counters: Vec<Counter>,
+}
+
+impl Reading {
+    pub fn new(functions: Vec<Function>, counted: Vec<(Link, Counter)>) -> Self {
+        let (links, counters) = counted.into_iter().unzip();
+        Self { layout: Arc::new(Layout { functions, links }), counters }
+    }
 }

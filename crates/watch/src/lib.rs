@@ -6,6 +6,7 @@ pub mod actuator;
 pub mod apply;
 pub mod discover;
 pub mod engine;
+pub mod folder;
 pub mod function;
 pub mod journal;
 pub mod merge;

@@ -1,42 +1,55 @@
 //! What several sources say of the same functions, put together.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
-use crate::function::{End, Function, Link, Process, Reading, Target};
+use crate::function::{End, Function, Layout, Link, Process, Target};
 
-/// One reading from those of all sources, each with its source's name. A function that two
+/// All sources' functions, and links with the place of their counter among those of all sources.
+#[derive(Debug, Default)]
+pub struct Merged {
+    pub functions: Vec<Function>,
+    pub links: Vec<(usize, Link)>,
+}
+
+/// One layout from those of all sources, each with its source's name. A function that two
 /// sources know, by a process that both name, is one function: the wider one, and with its name.
 /// A namespace or container in which several functions of another source talk to each other is
 /// not one function: its links then are its first one's.
-pub fn merge(readings: Vec<(&'static str, Reading)>) -> Reading {
+pub fn merge(layouts: &[(&'static str, Arc<Layout>)]) -> Merged {
     let mut functions: Vec<Function> = Vec::new();
     let mut seen: HashSet<&str> = HashSet::new();
-    for function in readings.iter().flat_map(|(_, reading)| &reading.functions) {
+    for function in layouts.iter().flat_map(|(_, layout)| &layout.functions) {
         if seen.insert(&function.name) {
             functions.push(function.clone());
         }
     }
-    let names = rename(&functions, &readings);
+    let names = rename(&functions, layouts);
     let kept = |name: &str| names.get(name).is_none_or(|to| to == name);
-    let mut merged = Reading::default();
+    let mut merged = Merged::default();
     merged.functions.extend(functions.into_iter().filter(|one| kept(&one.name)));
-    for (source, reading) in readings {
-        for link in reading.links {
-            let end = |end: &End| match end {
-                End::Function(name) => End::Function(names.get(name).unwrap_or(name).clone()),
-                other => other.clone(),
-            };
-            let (a, b) = (end(&link.a), end(&link.b));
-            if a != b {
-                merged.links.push(Link { id: format!("{source} {}", link.id), a, b, ..link });
-            }
+    let links = layouts
+        .iter()
+        .flat_map(|(source, layout)| layout.links.iter().map(move |link| (source, link)));
+    for (at, (source, link)) in links.enumerate() {
+        let end = |end: &End| match end {
+            End::Function(name) => End::Function(names.get(name).unwrap_or(name).clone()),
+            other => other.clone(),
+        };
+        let (a, b) = (end(&link.a), end(&link.b));
+        if a != b {
+            let (id, path) = (format!("{source} {}", link.id), link.path);
+            merged.links.push((at, Link { id, a, b, path, origin: link.origin.clone() }));
         }
     }
     merged
 }
 
 /// For each function that is not kept, the one that stands for it.
-fn rename(functions: &[Function], readings: &[(&'static str, Reading)]) -> HashMap<String, String> {
+fn rename(
+    functions: &[Function],
+    layouts: &[(&'static str, Arc<Layout>)],
+) -> HashMap<String, String> {
     let mut owners: BTreeMap<Process, Vec<usize>> = BTreeMap::new();
     for (at, function) in functions.iter().enumerate() {
         // Several workers of one process are functions on purpose.
@@ -61,9 +74,9 @@ fn rename(functions: &[Function], readings: &[(&'static str, Reading)]) -> HashM
             }
         }
     }
-    let links: Vec<(&str, &str)> = readings
+    let links: Vec<(&str, &str)> = layouts
         .iter()
-        .flat_map(|(_, reading)| &reading.links)
+        .flat_map(|(_, layout)| &layout.links)
         .filter_map(|link| Some((link.a.function()?, link.b.function()?)))
         .collect();
     let mut names = HashMap::new();
@@ -104,26 +117,25 @@ mod tests {
             b: End::Function(b.into()),
             path: Path::Memory,
             origin: String::new(),
-            bytes: 0,
-            dropped: 0,
-            fresh: false,
         }
     }
 
-    fn read(readings: Vec<(&'static str, Reading)>) -> (Vec<String>, Vec<String>) {
-        let merged = merge(readings);
+    fn read(layouts: Vec<(&'static str, Layout)>) -> (Vec<String>, Vec<String>) {
+        let layouts: Vec<_> =
+            layouts.into_iter().map(|(source, layout)| (source, Arc::new(layout))).collect();
+        let merged = merge(&layouts);
         let names = merged.functions.into_iter().map(|function| function.name).collect();
-        let line = |link: Link| format!("{}: {} {}", link.id, link.a, link.b);
+        let line = |(_, link): (usize, Link)| format!("{}: {} {}", link.id, link.a, link.b);
         (names, merged.links.into_iter().map(line).collect())
     }
 
     #[test]
     fn a_namespace_stands_for_the_program_in_it() {
-        let netns = Reading {
+        let netns = Layout {
             functions: vec![function("netns:a", &[1, 2]), function("netns:b", &[3])],
             links: vec![link("netns:a", "netns:b")],
         };
-        let yasmin = Reading {
+        let yasmin = Layout {
             functions: vec![function("nginx[2]", &[2]), function("wrk[3]", &[3])],
             links: vec![link("nginx[2]", "wrk[3]")],
         };
@@ -134,11 +146,11 @@ mod tests {
 
     #[test]
     fn programs_that_talk_inside_a_namespace_are_functions_of_their_own() {
-        let netns = Reading {
+        let netns = Layout {
             functions: vec![function("netns:a", &[1, 2]), function("netns:b", &[3])],
             links: vec![link("netns:a", "netns:b")],
         };
-        let yasmin = Reading {
+        let yasmin = Layout {
             functions: vec![function("haproxy[1]", &[1]), function("nginx[2]", &[2])],
             links: vec![link("haproxy[1]", "nginx[2]")],
         };

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::discover::Found;
-use crate::function::{End, Function, Target};
+use crate::function::{End, Function, Process, Target};
 use crate::process;
 use crate::rate::Edge;
 
@@ -134,13 +134,20 @@ impl Overrides {
         self
     }
 
-    /// Functions of the file are added, and ignored ones cannot be moved.
-    pub fn apply_to_functions(&self, functions: &mut Vec<Function>) {
-        for entry in self.function.iter().map(Spanned::get_ref) {
+    /// Who the file's entries mean now: for each its process, where it names one that is there.
+    pub fn processes(&self) -> Vec<Option<Process>> {
+        let entries = self.function.iter().map(Spanned::get_ref);
+        entries.map(|entry| process::identify(entry.pid?).ok()).collect()
+    }
+
+    /// Functions of the file are added, and ignored ones cannot be moved. `processes` as
+    /// [`Self::processes`] says.
+    pub fn apply_to_functions(&self, functions: &mut Vec<Function>, processes: &[Option<Process>]) {
+        for (entry, process) in self.function.iter().map(Spanned::get_ref).zip(processes) {
             let target = match (entry.pid, &entry.cgroup, &entry.domain) {
-                (Some(pid), ..) => match process::identify(pid) {
-                    Ok(process) => Target::Processes { processes: vec![process] },
-                    Err(_) => continue,
+                (Some(_), ..) => match process {
+                    Some(process) => Target::Processes { processes: vec![*process] },
+                    None => continue,
                 },
                 (_, Some(path), _) => Target::Cgroup { path: path.clone() },
                 (_, _, Some(name)) => Target::Domain { name: name.clone() },

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::function::{End, Link, Path};
+use crate::function::{Counter, End, Link, Path};
 
 /// Two ends and what passes between them, by all sources together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,15 +18,28 @@ pub struct Edge {
     pub origins: Vec<String>,
 }
 
+/// Links are arranged into edges when they change; a look then is arithmetic on numbers.
 #[derive(Default)]
 pub struct Rates {
-    links: HashMap<String, Counter>,
+    links: Vec<Tracked>,
+    edges: Vec<Edge>,
+    /// Of each edge, what its links sum up to.
+    sums: Vec<Sum>,
     /// Counters that ran backwards so far.
     pub resets: u64,
 }
 
+struct Tracked {
+    id: String,
+    path: Path,
+    /// Where its counter stands among those of all sources.
+    counter: usize,
+    edge: usize,
+    last: Option<Last>,
+}
+
 #[derive(Clone, Copy)]
-struct Counter {
+struct Last {
     bytes: u64,
     dropped: u64,
     /// Unknown until a counter was read twice.
@@ -39,69 +52,106 @@ impl Rates {
         Self::default()
     }
 
-    /// The edges between `links`, read `elapsed_s` after the ones before. One whose rate is not
-    /// known yet has 0.
-    pub fn update(&mut self, links: &[Link], elapsed_s: f64) -> Vec<Edge> {
-        let before = std::mem::take(&mut self.links);
-        let mut pairs: BTreeMap<(&End, &End), Sums> = BTreeMap::new();
-        for link in links {
-            let counter = self.advance(before.get(&link.id).copied(), link, elapsed_s);
-            self.links.insert(link.id.clone(), counter);
-            let key = if link.a <= link.b { (&link.a, &link.b) } else { (&link.b, &link.a) };
-            pairs.entry(key).or_default().add(link, counter);
-        }
-        pairs.into_iter().map(|((a, b), sums)| sums.edge(a, b)).collect()
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
     }
 
-    fn advance(&mut self, before: Option<Counter>, link: &Link, elapsed_s: f64) -> Counter {
-        let mut now =
-            Counter { bytes: link.bytes, dropped: link.dropped, rate: None, dropped_rate: 0.0 };
-        let zero = Counter { bytes: 0, dropped: 0, rate: None, dropped_rate: 0.0 };
-        let Some(before) = before.or(link.fresh.then_some(zero)) else { return now };
-        let (bytes, dropped) =
-            (link.bytes.checked_sub(before.bytes), link.dropped.checked_sub(before.dropped));
-        match (bytes, dropped) {
-            (Some(bytes), Some(dropped)) if elapsed_s > 0.0 => {
-                now.rate = Some(bytes as f64 / elapsed_s);
-                now.dropped_rate = dropped as f64 / elapsed_s;
-            }
-            // What passed since is not known: as much as before, until it can be counted again.
-            _ => {
-                self.resets += u64::from(elapsed_s > 0.0);
-                (now.rate, now.dropped_rate) = (before.rate, before.dropped_rate);
-            }
+    /// From here on these are the links, each with the place of its counter. Those that were there
+    /// before go on counting where they were.
+    pub fn arrange(&mut self, links: &[(usize, Link)]) {
+        let before = std::mem::take(&mut self.links);
+        let mut last: HashMap<String, Option<Last>> =
+            before.into_iter().map(|link| (link.id, link.last)).collect();
+        let mut pairs: BTreeMap<(&End, &End), Vec<usize>> = BTreeMap::new();
+        for (at, (_, link)) in links.iter().enumerate() {
+            let key = if link.a <= link.b { (&link.a, &link.b) } else { (&link.b, &link.a) };
+            pairs.entry(key).or_default().push(at);
         }
-        now
+        self.links = links
+            .iter()
+            .map(|(counter, link)| Tracked {
+                id: link.id.clone(),
+                path: link.path,
+                counter: *counter,
+                edge: 0,
+                last: last.remove(&link.id).flatten(),
+            })
+            .collect();
+        self.edges.clear();
+        for (edge, ((a, b), members)) in pairs.into_iter().enumerate() {
+            let mut origins: Vec<String> = Vec::new();
+            for at in members {
+                self.links[at].edge = edge;
+                if !origins.contains(&links[at].1.origin) {
+                    origins.push(links[at].1.origin.clone());
+                }
+            }
+            let (a, b) = (a.clone(), b.clone());
+            self.edges.push(Edge { a, b, rate: 0.0, dropped: 0.0, origins });
+        }
+    }
+
+    /// The counters of all sources, read `elapsed_s` after the ones before. An edge whose rate is
+    /// not known yet has 0.
+    pub fn update(&mut self, counters: &[Counter], elapsed_s: f64) {
+        self.sums.clear();
+        self.sums.resize(self.edges.len(), Sum::default());
+        for link in &mut self.links {
+            let Some(counter) = counters.get(link.counter) else { continue };
+            let now = advance(link.last, *counter, elapsed_s, &mut self.resets);
+            self.sums[link.edge].add(link.path, now);
+            link.last = Some(now);
+        }
+        for (edge, sum) in self.edges.iter_mut().zip(&self.sums) {
+            edge.rate = sum.rate();
+            edge.dropped = sum.dropped;
+        }
     }
 }
 
-#[derive(Default)]
-struct Sums {
+fn advance(before: Option<Last>, counter: Counter, elapsed_s: f64, resets: &mut u64) -> Last {
+    let mut now =
+        Last { bytes: counter.bytes, dropped: counter.dropped, rate: None, dropped_rate: 0.0 };
+    let zero = Last { bytes: 0, dropped: 0, rate: None, dropped_rate: 0.0 };
+    let Some(before) = before.or(counter.fresh.then_some(zero)) else { return now };
+    let (bytes, dropped) =
+        (counter.bytes.checked_sub(before.bytes), counter.dropped.checked_sub(before.dropped));
+    match (bytes, dropped) {
+        (Some(bytes), Some(dropped)) if elapsed_s > 0.0 => {
+            now.rate = Some(bytes as f64 / elapsed_s);
+            now.dropped_rate = dropped as f64 / elapsed_s;
+        }
+        // What passed since is not known: as much as before, until it can be counted again.
+        _ => {
+            *resets += u64::from(elapsed_s > 0.0);
+            (now.rate, now.dropped_rate) = (before.rate, before.dropped_rate);
+        }
+    }
+    now
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
     own: f64,
     tcp: f64,
     interface: f64,
     dropped: f64,
-    origins: Vec<String>,
 }
 
-impl Sums {
-    fn add(&mut self, link: &Link, counter: Counter) {
-        let rate = counter.rate.unwrap_or(0.0);
-        match link.path {
+impl Sum {
+    fn add(&mut self, path: Path, last: Last) {
+        let rate = last.rate.unwrap_or(0.0);
+        match path {
             Path::Memory | Path::Told => self.own += rate,
             Path::Tcp => self.tcp += rate,
             Path::Interface => self.interface += rate,
         }
-        self.dropped += counter.dropped_rate;
-        if !self.origins.contains(&link.origin) {
-            self.origins.push(link.origin.clone());
-        }
+        self.dropped += last.dropped_rate;
     }
 
     /// An interface between two ends counts their TCP again, with headers.
-    fn edge(self, a: &End, b: &End) -> Edge {
-        let rate = self.own + self.tcp.max(self.interface);
-        Edge { a: a.clone(), b: b.clone(), rate, dropped: self.dropped, origins: self.origins }
+    fn rate(&self) -> f64 {
+        self.own + self.tcp.max(self.interface)
     }
 }
 
@@ -109,23 +159,30 @@ impl Sums {
 mod tests {
     use super::*;
 
-    fn link(id: &str, path: Path, bytes: u64) -> Link {
-        Link {
+    type Counted = (Link, Counter);
+
+    fn link(id: &str, path: Path, bytes: u64) -> Counted {
+        let link = Link {
             id: id.into(),
             a: End::Function("b".into()),
             b: End::Function("a".into()),
             path,
             origin: id.into(),
-            bytes,
-            dropped: 0,
-            fresh: false,
-        }
+        };
+        (link, Counter { bytes, ..Counter::default() })
     }
 
-    fn rates(readings: &[&[Link]]) -> Vec<f64> {
+    fn look(rates: &mut Rates, counted: &[Counted], elapsed_s: f64) -> f64 {
+        let links: Vec<_> = counted.iter().map(|(link, _)| link.clone()).enumerate().collect();
+        let counters: Vec<_> = counted.iter().map(|(_, counter)| *counter).collect();
+        rates.arrange(&links);
+        rates.update(&counters, elapsed_s);
+        rates.edges().first().map_or(0.0, |edge| edge.rate)
+    }
+
+    fn rates(readings: &[&[Counted]]) -> Vec<f64> {
         let mut rates = Rates::new();
-        let rate = |edges: Vec<Edge>| edges.first().map_or(0.0, |edge| edge.rate);
-        readings.iter().map(|links| rate(rates.update(links, 2.0))).collect()
+        readings.iter().map(|counted| look(&mut rates, counted, 2.0)).collect()
     }
 
     #[test]
@@ -138,7 +195,8 @@ mod tests {
     #[test]
     fn ended_links_carry_nothing_and_fresh_ones_all_they_count() {
         let old = link("x", Path::Memory, 100);
-        let new = Link { fresh: true, ..link("y", Path::Memory, 80) };
+        let mut new = link("y", Path::Memory, 80);
+        new.1.fresh = true;
         let late = link("y", Path::Memory, 80);
         assert_eq!(rates(&[std::slice::from_ref(&old), &[new]]), [0.0, 40.0]);
         assert_eq!(rates(&[std::slice::from_ref(&old), &[late]]), [0.0, 0.0]);
@@ -158,10 +216,17 @@ mod tests {
     }
 
     #[test]
+    fn a_link_counts_on_in_another_place() {
+        let first = [link("x", Path::Memory, 100), link("y", Path::Memory, 7)];
+        let later = [link("y", Path::Memory, 7), link("x", Path::Memory, 300)];
+        assert_eq!(rates(&[&first, &later]), [0.0, 100.0]);
+    }
+
+    #[test]
     fn no_time_no_rate() {
         let mut rates = Rates::new();
-        rates.update(&[link("x", Path::Memory, 1)], 0.0);
-        let edges = rates.update(&[link("x", Path::Memory, 9)], 0.0);
-        assert_eq!((edges[0].rate, rates.resets), (0.0, 0));
+        look(&mut rates, &[link("x", Path::Memory, 1)], 0.0);
+        let rate = look(&mut rates, &[link("x", Path::Memory, 9)], 0.0);
+        assert_eq!((rate, rates.resets), (0.0, 0));
     }
 }

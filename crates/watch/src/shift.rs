@@ -7,7 +7,7 @@
 //!
 //! Twenty lines of arithmetic; the crates for change points look at whole series afterwards.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -54,34 +54,51 @@ const AGREE: f64 = 0.25;
 /// For so long a plan makes the next one less likely.
 const MEMORY_S: f64 = 60.0;
 
-type Shares = BTreeMap<(End, End), f64>;
-
 pub struct Detector {
     sensitivity: Sensitivity,
-    reference: Option<Reference>,
-    sums: BTreeMap<(End, End), [f64; 2]>,
-    last: Shares,
+    /// The edges of the latest look in its order, then those that are gone since the last plan.
+    tracks: Vec<Track>,
+    /// How many there are of the former.
+    present: usize,
+    /// There was a look with traffic.
+    looked: bool,
+    /// Looks that the references are the mean of; none before the first plan.
+    learnt: Option<u32>,
     unsettled: u32,
     plans: Vec<f64>,
 }
 
-struct Reference {
-    shares: Shares,
-    looks: u32,
+/// One edge over time.
+struct Track {
+    ends: (End, End),
+    /// Its share of all traffic, now and at the look before.
+    share: f64,
+    before: f64,
+    reference: f64,
+    /// What deviates upwards and downwards, collected.
+    sums: [f64; 2],
+}
+
+impl Track {
+    fn new(ends: (End, End)) -> Self {
+        Self { ends, share: 0.0, before: 0.0, reference: 0.0, sums: [0.0; 2] }
+    }
 }
 
 impl Detector {
     pub fn new(sensitivity: Sensitivity) -> Self {
-        let sums = BTreeMap::new();
-        let (last, plans) = (Shares::new(), Vec::new());
-        Self { sensitivity, reference: None, sums, last, unsettled: 0, plans }
+        let (tracks, plans) = (Vec::new(), Vec::new());
+        Self { sensitivity, tracks, present: 0, looked: false, learnt: None, unsettled: 0, plans }
     }
 
     /// A plan was made from the latest look: from here on that is what traffic is compared with.
     pub fn planned(&mut self, at_s: f64) {
-        self.reference =
-            (!self.last.is_empty()).then(|| Reference { shares: self.last.clone(), looks: 1 });
-        self.sums.clear();
+        self.learnt = self.looked.then_some(1);
+        self.tracks.truncate(self.present);
+        for track in &mut self.tracks {
+            track.reference = track.share;
+            track.sums = [0.0; 2];
+        }
         self.unsettled = 0;
         self.plans.push(at_s);
     }
@@ -91,49 +108,35 @@ impl Detector {
         if total < self.sensitivity.least_rate {
             return Verdict::Steady;
         }
-        let shares: Shares = edges
-            .iter()
-            .map(|edge| ((edge.a.clone(), edge.b.clone()), edge.rate / total))
-            .collect();
-        let last = std::mem::replace(&mut self.last, shares);
-        let Some(reference) = &self.reference else {
+        self.note(edges, total);
+        let first = !std::mem::replace(&mut self.looked, true);
+        if self.learnt.is_none() {
             // Traffic for the first time.
-            let agrees = !last.is_empty() && self.furthest(&last).is_none_or(|one| one.1 <= AGREE);
-            return self.settle(agrees, |detector| {
-                let most = detector.last.iter().max_by(|a, b| a.1.total_cmp(b.1));
-                most.map_or_else(
-                    || (String::new(), 0.0, 0.0),
-                    |(key, share)| (title(key), 0.0, *share),
-                )
-            });
-        };
+            let most = self.tracks.iter().max_by(|a, b| a.share.total_cmp(&b.share));
+            let what = most.map(|track| (title(&track.ends), 0.0, track.share));
+            return self.settle(!first && self.agrees(), what.unwrap_or_default());
+        }
+        let Sensitivity { noise, threshold, least_share, .. } = self.sensitivity;
         let mut suspicious = false;
-        let mut worst: Option<((End, End), f64)> = None;
-        let keys: BTreeSet<&(End, End)> = self.last.keys().chain(reference.shares.keys()).collect();
-        for key in keys {
-            let was = reference.shares.get(key).copied().unwrap_or(0.0);
-            let is = self.last.get(key).copied().unwrap_or(0.0);
-            let deviation = (is - was) / was.max(self.sensitivity.least_share);
-            if !self.sums.contains_key(key) {
-                self.sums.insert(key.clone(), [0.0; 2]);
-            }
-            let Some(sums) = self.sums.get_mut(key) else { continue };
-            sums[0] = (sums[0] + deviation - self.sensitivity.noise).max(0.0);
-            sums[1] = (sums[1] - deviation - self.sensitivity.noise).max(0.0);
-            suspicious |= deviation.abs() > 2.0 * self.sensitivity.noise;
+        let mut worst: Option<(usize, f64)> = None;
+        for (at, track) in self.tracks.iter_mut().enumerate() {
+            let deviation = (track.share - track.reference) / track.reference.max(least_share);
+            let sums = &mut track.sums;
+            sums[0] = (sums[0] + deviation - noise).max(0.0);
+            sums[1] = (sums[1] - deviation - noise).max(0.0);
+            suspicious |= deviation.abs() > 2.0 * noise;
             let sum = sums[0].max(sums[1]);
-            if worst.as_ref().is_none_or(|(_, most)| sum > *most) {
-                worst = Some((key.clone(), sum));
+            if worst.is_none_or(|(_, most)| sum > most) {
+                worst = Some((at, sum));
             }
         }
         self.plans.retain(|plan| at_s - plan < MEMORY_S);
-        let threshold = self.sensitivity.threshold * self.plans.len().max(1) as f64;
-        let Some((key, sum)) = worst else { return Verdict::Steady };
+        let threshold = threshold * self.plans.len().max(1) as f64;
+        let Some((at, sum)) = worst else { return Verdict::Steady };
         if sum > threshold {
-            let before = reference.shares.get(&key).copied().unwrap_or(0.0);
-            let agrees = self.furthest(&last).is_none_or(|one| one.1 <= AGREE);
-            let now = self.last.get(&key).copied().unwrap_or(0.0);
-            return self.settle(agrees, |_| (title(&key), before, now));
+            let track = &self.tracks[at];
+            let what = (title(&track.ends), track.reference, track.share);
+            return self.settle(self.agrees(), what);
         }
         self.unsettled = 0;
         if suspicious {
@@ -143,40 +146,58 @@ impl Detector {
         Verdict::Steady
     }
 
-    fn settle(&mut self, agrees: bool, what: impl FnOnce(&Self) -> (String, f64, f64)) -> Verdict {
+    /// Shares of all traffic, with those before kept beside them.
+    fn note(&mut self, edges: &[Edge], total: f64) {
+        let is = |track: &Track, edge: &Edge| track.ends.0 == edge.a && track.ends.1 == edge.b;
+        let present = &self.tracks[..self.present];
+        if present.len() != edges.len() || !present.iter().zip(edges).all(|(a, b)| is(a, b)) {
+            self.follow(edges);
+        }
+        for track in &mut self.tracks {
+            track.before = std::mem::replace(&mut track.share, 0.0);
+        }
+        for (track, edge) in self.tracks.iter_mut().zip(edges) {
+            track.share = edge.rate / total;
+        }
+    }
+
+    /// Other edges than before.
+    fn follow(&mut self, edges: &[Edge]) {
+        let before = std::mem::take(&mut self.tracks).into_iter();
+        let mut before: BTreeMap<(End, End), Track> =
+            before.map(|track| (track.ends.clone(), track)).collect();
+        self.present = edges.len();
+        for edge in edges {
+            let ends = (edge.a.clone(), edge.b.clone());
+            self.tracks.push(before.remove(&ends).unwrap_or_else(|| Track::new(ends)));
+        }
+        self.tracks.extend(before.into_values());
+    }
+
+    fn settle(&mut self, agrees: bool, what: (String, f64, f64)) -> Verdict {
         self.unsettled += 1;
         if !agrees && self.unsettled < PATIENCE {
             return Verdict::Unsettled;
         }
-        let (edge, before, now) = what(self);
+        let (edge, before, now) = what;
         Verdict::Shifted { edge, before, now }
     }
 
-    /// The edge whose share differs most between two looks, and by how much.
-    fn furthest(&self, other: &Shares) -> Option<((End, End), f64)> {
-        let keys = self.last.keys().chain(other.keys());
-        let difference = |key: &(End, End)| {
-            let (one, two) = (self.last.get(key), other.get(key));
-            let (one, two) = (one.copied().unwrap_or(0.0), two.copied().unwrap_or(0.0));
-            (one - two).abs() / one.max(two).max(self.sensitivity.least_share)
-        };
-        let all = keys.map(|key| (key.clone(), difference(key)));
-        all.max_by(|a, b| a.1.total_cmp(&b.1))
+    /// No share differs much between the two latest looks.
+    fn agrees(&self) -> bool {
+        self.tracks.iter().all(|track| {
+            let (one, two) = (track.share, track.before);
+            (one - two).abs() / one.max(two).max(self.sensitivity.least_share) <= AGREE
+        })
     }
 
     /// One look is noisy: the reference is the mean of the first ones after a plan.
     fn learn(&mut self) {
-        let Some(reference) = &mut self.reference else { return };
-        if reference.looks >= LEARN {
-            return;
-        }
-        let seen = f64::from(reference.looks);
-        reference.looks += 1;
-        for share in reference.shares.values_mut() {
-            *share *= seen / (seen + 1.0);
-        }
-        for (key, share) in &self.last {
-            *reference.shares.entry(key.clone()).or_default() += share / (seen + 1.0);
+        let Some(looks) = self.learnt.as_mut().filter(|looks| **looks < LEARN) else { return };
+        let seen = f64::from(*looks);
+        *looks += 1;
+        for track in &mut self.tracks {
+            track.reference = (track.reference * seen + track.share) / (seen + 1.0);
         }
     }
 }

@@ -17,6 +17,9 @@ pub trait Source {
 
     /// Everything that it sees now.
     fn read(&mut self) -> Result<Reading, Trouble>;
+
+    /// Something that it said has proved wrong: what it keeps is to be looked for again.
+    fn doubt(&mut self) {}
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! The loop: look, decide, move, tell. It sleeps nowhere; who drives it waits as long as it says.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,7 +9,7 @@ use yasmin_topology::{CpuId, Machine, NodeId, pinned_threads};
 use crate::actuator::{self, cgroup};
 use crate::apply::{self, Order};
 use crate::engine::{Engine, Outcome};
-use crate::function::{Function, Process, Target};
+use crate::function::{Function, Target};
 use crate::journal::Journal;
 use crate::observer::Observer;
 use crate::overrides::Overrides;
@@ -53,8 +53,6 @@ pub struct Watch {
     began: Instant,
     online: String,
     functions: Vec<Function>,
-    processes: HashMap<String, Vec<Process>>,
-    edges: Vec<Edge>,
     edge_names: Vec<EdgeName>,
     machine_told: bool,
     retry_s: Option<f64>,
@@ -99,8 +97,6 @@ impl Watch {
             began: Instant::now(),
             online: online(),
             functions: Vec::new(),
-            processes: HashMap::new(),
-            edges: Vec::new(),
             edge_names: Vec::new(),
             machine_told: false,
             retry_s: None,
@@ -113,7 +109,7 @@ impl Watch {
     }
 
     pub fn edges(&self) -> &[Edge] {
-        &self.edges
+        self.observer.edges()
     }
 
     pub fn at_s(&self) -> f64 {
@@ -134,55 +130,52 @@ impl Watch {
         self.counts.looks += 1;
         self.counts.resets = self.observer.resets();
         events.extend(observation.troubles.into_iter().map(Event::Note));
-        self.edges = observation.edges;
-        self.processes = observation.processes;
         let online = online();
         if self.online != online {
             self.online = online;
             self.refresh_machine(&mut events);
         }
-        if observation.functions != self.functions {
-            self.functions = observation.functions;
+        if observation.rearranged && *self.observer.functions() != self.functions {
+            self.functions = self.observer.functions().to_vec();
             let pinned = pinned(&self.functions);
             self.engine.set_functions(self.functions.clone(), pinned);
             let functions = self.functions.clone();
             events.push(Event::Record(Record::Functions { at_s, functions }));
         }
-        self.tell_rates(at_s, &mut events);
+        self.tell_rates(at_s, observation.rearranged, &mut events);
         if self.retry_s.is_some_and(|retry| retry <= at_s) {
             self.retry_s = None;
             self.engine.require("the last plan could not be carried out".into());
         }
         let mut wait = self.options.period;
-        match self.engine.look(at_s, &self.edges) {
+        match self.engine.look(at_s, self.observer.edges()) {
             Outcome::Nothing => {}
             Outcome::LookSoon => wait = wait.min(SOON),
             Outcome::Plan(why) => self.plan(why, &mut events),
         }
-        if let Some(measured) = self.engine.measure(at_s, &self.edges) {
+        if let Some(measured) = self.engine.measure(at_s, self.observer.edges()) {
             events.push(Event::Note(measured.to_string()));
             events.push(Event::Record(Record::Measured(measured)));
         }
         (wait, events)
     }
 
-    fn tell_rates(&mut self, at_s: f64, events: &mut Vec<Event>) {
-        let is_same = self.edges.len() == self.edge_names.len()
-            && self.edges.iter().zip(&self.edge_names).all(|(edge, name)| {
-                edge.a == name.a && edge.b == name.b && edge.origins == name.origins
-            });
-        if !is_same {
+    fn tell_rates(&mut self, at_s: f64, rearranged: bool, events: &mut Vec<Event>) {
+        let edges = self.observer.edges();
+        if rearranged {
             let name = |edge: &Edge| EdgeName {
                 a: edge.a.clone(),
                 b: edge.b.clone(),
                 origins: edge.origins.clone(),
             };
-            self.edge_names = self.edges.iter().map(name).collect();
-            let edges = self.edge_names.clone();
-            events.push(Event::Record(Record::Edges { at_s, edges }));
+            let names: Vec<EdgeName> = edges.iter().map(name).collect();
+            if names != self.edge_names {
+                self.edge_names.clone_from(&names);
+                events.push(Event::Record(Record::Edges { at_s, edges: names }));
+            }
         }
-        let rates = self.edges.iter().map(|edge| edge.rate.round()).collect();
-        let mut dropped: Vec<f64> = self.edges.iter().map(|edge| edge.dropped.round()).collect();
+        let rates = edges.iter().map(|edge| edge.rate.round()).collect();
+        let mut dropped: Vec<f64> = edges.iter().map(|edge| edge.dropped.round()).collect();
         if dropped.iter().all(|rate| *rate == 0.0) {
             dropped.clear();
         }
@@ -194,7 +187,7 @@ impl Watch {
         let places = apply::whereabouts(&self.functions);
         let at_s = self.at_s();
         self.counts.plans += 1;
-        match self.engine.plan(at_s, why, &self.edges, places) {
+        match self.engine.plan(at_s, why, self.observer.edges(), places) {
             Ok(decision) => self.carry_out(decision, events),
             Err(error) => {
                 events.push(Event::Note(format!("no plan: {error}")));
@@ -247,6 +240,7 @@ impl Watch {
                 if !matches!(failure.trouble, actuator::Trouble::Gone(_)) {
                     self.retry_s = Some(at_s + RETRY_AFTER_S);
                 } else {
+                    self.observer.doubt();
                     self.engine.require(format!("{} went", failure.function));
                 }
             }
@@ -266,7 +260,7 @@ impl Watch {
 
     fn refresh_machine(&mut self, events: &mut Vec<Event>) {
         let mut ours: BTreeSet<u32> =
-            self.processes.values().flatten().map(|one| one.pid).collect();
+            self.observer.processes().values().flatten().map(|one| one.pid).collect();
         for function in &self.functions {
             if let Target::Cgroup { path } = &function.target {
                 ours.extend(cgroup::processes(path));

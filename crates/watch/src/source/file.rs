@@ -16,7 +16,7 @@ use std::time::Instant;
 use serde::Deserialize;
 
 use super::{Source, Trouble};
-use crate::function::{End, Function, Link, Path, Reading, Target};
+use crate::function::{Counter, End, Function, Link, Path, Reading, Target};
 use crate::process;
 
 pub enum Origin {
@@ -117,7 +117,7 @@ impl Source for Told {
 
 impl Document {
     fn reading(self, elapsed_s: f64, made: &mut BTreeMap<String, f64>) -> Result<Reading, String> {
-        let mut reading = Reading::default();
+        let (mut functions, mut counted) = (Vec::new(), Vec::new());
         let mut names = BTreeSet::new();
         for (at, entry) in self.functions.into_iter().enumerate() {
             if !names.insert(entry.name.clone()) {
@@ -134,7 +134,7 @@ impl Document {
                 (None, None, None) => Target::Fixed,
                 _ => return Err(format!("functions[{at}]: one of pid, cgroup and domain")),
             };
-            reading.functions.push(Function { name: entry.name, target });
+            functions.push(Function { name: entry.name, target });
         }
         for (at, edge) in self.links.into_iter().enumerate() {
             let end = |field: &str, name: &str| match name.strip_prefix("nic:") {
@@ -161,11 +161,10 @@ impl Document {
                 }
                 _ => return Err(format!("links[{at}]: one of bytes and rate_bytes_s")),
             };
-            let (path, dropped) = (Path::Told, edge.dropped);
-            let origin = "told".to_owned();
-            reading.links.push(Link { id, a, b, path, origin, bytes, dropped, fresh });
+            let link = Link { id, a, b, path: Path::Told, origin: "told".to_owned() };
+            counted.push((link, Counter { bytes, dropped: edge.dropped, fresh }));
         }
-        Ok(reading)
+        Ok(Reading::new(functions, counted))
     }
 }
 
@@ -190,7 +189,7 @@ mod tests {
         let mut told = told();
         let start = Instant::now();
         let bytes = |reading: Reading| -> Vec<u64> {
-            reading.links.iter().map(|link| link.bytes).collect()
+            reading.counters.iter().map(|counter| counter.bytes).collect()
         };
         assert_eq!(bytes(told.read_at(text, start).unwrap()), [0, 7]);
         let later = start + Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use yasmin_control::status::{Connection, Direction, End as ConnectionEnd, Status};
 
 use super::{Source, Trouble};
-use crate::function::{End, Function, Link, Path, Process, Reading, Target};
+use crate::function::{Counter, End, Function, Link, Path, Process, Reading, Target};
 use crate::process;
 
 /// Asks the broker.
@@ -49,7 +49,7 @@ fn read(
     since_s: Option<f64>,
     mut identify: impl FnMut(u32) -> Option<Process>,
 ) -> Reading {
-    let mut reading = Reading::default();
+    let (mut functions, mut counted) = (Vec::new(), Vec::new());
     let mut names = HashMap::new();
     for connection in &status.connections {
         let [a, b] = connection.ends.as_slice() else { continue };
@@ -58,7 +58,7 @@ fn read(
                 let process = identify(end.pid)?;
                 let name = process::label(end.pid, &end.program);
                 let target = Target::Processes { processes: vec![process] };
-                reading.functions.push(Function { name: name.clone(), target });
+                functions.push(Function { name: name.clone(), target });
                 Some(name)
             });
             name.clone()
@@ -68,24 +68,24 @@ fn read(
             continue;
         }
         let fresh = since_s.is_some_and(|since_s| connection.age_s < since_s);
-        reading.links.extend(links(connection, [&first, &second], fresh));
+        counted.extend(links(connection, [&first, &second], fresh));
     }
-    reading
+    Reading::new(functions, counted)
 }
 
 /// Bytes by ring and by TCP apart: the latter are seen by interfaces, too.
-fn links(connection: &Connection, names: [&String; 2], fresh: bool) -> [Link; 2] {
+fn links(connection: &Connection, names: [&String; 2], fresh: bool) -> [(Link, Counter); 2] {
     let [a, b] = [&connection.ends[0], &connection.ends[1]];
     let sum = |of: fn(&Direction) -> u64| of(&a.sends).saturating_add(of(&b.sends));
-    let link = |path: Path, way: &str, bytes: u64| Link {
-        id: format!("{} {} {} {} {way}", a.pid, a.local, b.pid, b.local),
-        a: End::Function(names[0].clone()),
-        b: End::Function(names[1].clone()),
-        path,
-        origin: format!("yasmin: {} to {}, {way}", a.local, a.peer),
-        bytes,
-        dropped: 0,
-        fresh,
+    let link = |path: Path, way: &str, bytes: u64| {
+        let link = Link {
+            id: format!("{} {} {} {} {way}", a.pid, a.local, b.pid, b.local),
+            a: End::Function(names[0].clone()),
+            b: End::Function(names[1].clone()),
+            path,
+            origin: format!("yasmin: {} to {}, {way}", a.local, a.peer),
+        };
+        (link, Counter { bytes, dropped: 0, fresh })
     };
     [
         link(Path::Memory, "ring", sum(|direction| direction.ring_bytes)),
@@ -126,23 +126,26 @@ mod tests {
     #[test]
     fn both_directions_add_up_and_ring_and_tcp_stay_apart() {
         let reading = read(&status(9.0), Some(1.0), identify);
-        let bytes: Vec<_> = reading.links.iter().map(|link| (link.path, link.bytes)).collect();
+        let links = &reading.layout.links;
+        let counted = links.iter().zip(&reading.counters);
+        let bytes: Vec<_> = counted.map(|(link, counter)| (link.path, counter.bytes)).collect();
         assert_eq!(bytes, [(Path::Memory, 120), (Path::Tcp, 10)]);
-        assert_eq!(reading.links[0].a, End::Function("p[1]".into()));
-        assert!(!reading.links[0].fresh);
+        assert_eq!(links[0].a, End::Function("p[1]".into()));
+        assert!(!reading.counters[0].fresh);
     }
 
     #[test]
     fn half_known_internal_and_vanished_connections_are_no_links() {
         let reading = read(&status(9.0), None, identify);
-        assert_eq!(reading.links.len(), 2);
-        let names: Vec<_> = reading.functions.iter().map(|function| &*function.name).collect();
+        assert_eq!(reading.layout.links.len(), 2);
+        let functions = &reading.layout.functions;
+        let names: Vec<_> = functions.iter().map(|function| &*function.name).collect();
         assert_eq!(names, ["p[1]", "p[2]", "p[3]"]);
     }
 
     #[test]
     fn what_began_after_the_last_look_counts_from_its_first_byte() {
-        let fresh = |since_s| read(&status(0.5), since_s, identify).links[0].fresh;
+        let fresh = |since_s| read(&status(0.5), since_s, identify).counters[0].fresh;
         assert!(fresh(Some(1.0)));
         assert!(!fresh(Some(0.2)));
         assert!(!fresh(None));

@@ -40,20 +40,23 @@ pub fn run(options: &cli::Chains) -> anyhow::Result<()> {
     ensure!(options.seconds > 0.0 && options.seconds < 1e6, "--seconds: more than 0 are needed");
     let overrides = sources::overrides(options.sources.overrides.as_deref())?;
     let mut observer = Observer::new(sources::open(&options.sources)?).at_once();
-    let first = observer.observe(&overrides);
+    let mut troubles = observer.observe(&overrides).troubles;
     std::thread::sleep(Duration::from_secs_f64(options.seconds));
-    let seen = observer.observe(&overrides);
-    let (left, mut chains) = overrides.apply_to_edges(&seen.functions, &seen.edges);
+    troubles.extend(observer.observe(&overrides).troubles);
+    let (functions, edges) = (observer.functions(), observer.edges());
+    let (left, mut chains) = overrides.apply_to_edges(functions, edges);
     let listed: Vec<String> = chains.iter().flat_map(|chain| chain.functions.clone()).collect();
-    let rest = seen.functions.iter().map(|one| one.name.as_str());
+    let rest = functions.iter().map(|one| one.name.as_str());
     let rest = rest.filter(|name| !listed.iter().any(|known| known == name));
     chains.extend(discover::chains(&left, rest));
-    let places = apply::whereabouts(&seen.functions);
+    let places = apply::whereabouts(functions);
     let answer = Answer {
-        functions: seen
-            .functions
-            .into_iter()
-            .map(|function| Row { cpu: places.get(&function.name).map(|cpu| cpu.0), function })
+        functions: functions
+            .iter()
+            .map(|function| Row {
+                cpu: places.get(&function.name).map(|cpu| cpu.0),
+                function: function.clone(),
+            })
             .collect(),
         chains: chains
             .into_iter()
@@ -65,8 +68,8 @@ pub fn run(options: &cli::Chains) -> anyhow::Result<()> {
                 origins: chain.origins,
             })
             .collect(),
-        edges: seen.edges,
-        troubles: first.troubles.into_iter().chain(seen.troubles).collect(),
+        edges: edges.to_vec(),
+        troubles,
     };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&answer)?);

@@ -4,19 +4,23 @@
 mod port;
 mod telemetry;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::{Source, Trouble};
-use crate::function::{End, Function, Link, Path, Process, Reading, Target};
+use crate::function::{Counter, End, Function, Link, Path, Process, Reading, Target};
 use crate::process;
 use port::{Joined, is_worker, joined};
-use telemetry::{Telemetry, sockets};
+use telemetry::{Sockets, Telemetry};
 
 #[derive(Default)]
 pub struct Dpdk {
+    sockets: Sockets,
+    /// Sockets that nobody listens on: left behind by programs that have ended.
+    dead: HashSet<PathBuf>,
     programs: HashMap<PathBuf, Program>,
     /// Links that were there at the last reading, and whether there was one.
     seen: Option<Vec<String>>,
@@ -52,13 +56,21 @@ impl Source for Dpdk {
     }
 
     fn read(&mut self) -> Result<Reading, Trouble> {
-        let listed = sockets();
-        self.programs.retain(|path, _| listed.contains(path));
-        for path in &listed {
-            if !self.programs.contains_key(path) {
-                // Left behind by a program that was killed: nobody listens.
-                let Ok(program) = Program::open(path) else { continue };
-                self.programs.insert(path.clone(), program);
+        if self.sockets.look() {
+            self.dead.clear();
+            self.programs.retain(|path, _| self.sockets.paths().contains(path));
+        }
+        for path in self.sockets.paths() {
+            if self.programs.contains_key(path) || self.dead.contains(path) {
+                continue;
+            }
+            match Program::open(path) {
+                Ok(program) => drop(self.programs.insert(path.clone(), program)),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    self.dead.insert(path.clone());
+                }
+                // It is asked again.
+                Err(_) => {}
             }
         }
         let mut ports = Vec::new();
@@ -76,18 +88,18 @@ impl Source for Dpdk {
         ports.sort_by(|a, b| (&a.program, &a.name).cmp(&(&b.program, &b.name)));
         let mut programs: Vec<&Program> = self.programs.values().collect();
         programs.sort_by_key(|program| program.process);
-        let mut reading = Reading { functions: Vec::new(), links: links(&ports) };
+        let (mut functions, mut counted) = (Vec::new(), links(&ports));
         for program in programs {
             let bytes = ports.iter().filter(|port| port.program == program.name);
-            program.describe(bytes.map(|port| port.bytes).sum(), &mut reading);
+            program.describe(bytes.map(|port| port.bytes).sum(), &mut functions, &mut counted);
         }
         if let Some(seen) = &self.seen {
-            for link in &mut reading.links {
-                link.fresh = !seen.contains(&link.id);
+            for (link, counter) in &mut counted {
+                counter.fresh = !seen.contains(&link.id);
             }
         }
-        self.seen = Some(reading.links.iter().map(|link| link.id.clone()).collect());
-        Ok(reading)
+        self.seen = Some(counted.iter().map(|(link, _)| link.id.clone()).collect());
+        Ok(Reading::new(functions, counted))
     }
 }
 
@@ -139,40 +151,44 @@ impl Program {
     /// A program with one worker is one function, with all its threads: the others sleep. Of
     /// several workers each polls and needs a CPU; they share the program's ports, so what they
     /// carry lies between them.
-    fn describe(&self, bytes: u64, reading: &mut Reading) {
+    fn describe(
+        &self,
+        bytes: u64,
+        functions: &mut Vec<Function>,
+        counted: &mut Vec<(Link, Counter)>,
+    ) {
         let process = self.process;
         let [first, rest @ ..] = self.workers.as_slice() else {
             let target = Target::Processes { processes: vec![process] };
-            return reading.functions.push(Function { name: self.name.clone(), target });
+            return functions.push(Function { name: self.name.clone(), target });
         };
         if rest.is_empty() {
             let target = Target::Processes { processes: vec![process] };
-            return reading.functions.push(Function { name: self.name.clone(), target });
+            return functions.push(Function { name: self.name.clone(), target });
         }
         let mut before = self.name.clone();
         let target = Target::Threads { process, threads: vec![*first] };
-        reading.functions.push(Function { name: before.clone(), target });
+        functions.push(Function { name: before.clone(), target });
         for (at, worker) in rest.iter().enumerate() {
             let name = format!("{}/{}", self.name, at + 2);
             let target = Target::Threads { process, threads: vec![*worker] };
-            reading.functions.push(Function { name: name.clone(), target });
-            reading.links.push(Link {
+            functions.push(Function { name: name.clone(), target });
+            let link = Link {
                 id: format!("{} worker {}", process.pid, at + 2),
                 a: End::Function(before),
                 b: End::Function(name.clone()),
                 path: Path::Memory,
                 origin: "dpdk: workers of one program".into(),
-                bytes: bytes / self.workers.len() as u64,
-                dropped: 0,
-                fresh: false,
-            });
+            };
+            let bytes = bytes / self.workers.len() as u64;
+            counted.push((link, Counter { bytes, ..Counter::default() }));
             before = name;
         }
     }
 }
 
 /// Two ports of one memory interface count the same packets: the first's counter is taken.
-fn links(ports: &[Port]) -> Vec<Link> {
+fn links(ports: &[Port]) -> Vec<(Link, Counter)> {
     let mut links = Vec::new();
     let mut memifs: BTreeMap<_, Vec<&Port>> = BTreeMap::new();
     for port in ports {
@@ -189,25 +205,23 @@ fn links(ports: &[Port]) -> Vec<Link> {
             && a.program != b.program
         {
             let origin = format!("dpdk: memif {} number {}", memif.socket, memif.id);
-            let mut link = link(a, End::Function(b.program.clone()), origin);
-            link.dropped = link.dropped.wrapping_add(b.dropped);
-            links.push(link);
+            let (link, mut counter) = link(a, End::Function(b.program.clone()), origin);
+            counter.dropped = counter.dropped.wrapping_add(b.dropped);
+            links.push((link, counter));
         }
     }
     links
 }
 
-fn link(port: &Port, to: End, origin: String) -> Link {
-    Link {
+fn link(port: &Port, to: End, origin: String) -> (Link, Counter) {
+    let link = Link {
         id: format!("{} {}", port.program, port.name),
         a: End::Function(port.program.clone()),
         b: to,
         path: Path::Memory,
         origin,
-        bytes: port.bytes,
-        dropped: port.dropped,
-        fresh: false,
-    }
+    };
+    (link, Counter { bytes: port.bytes, dropped: port.dropped, fresh: false })
 }
 
 #[cfg(test)]
@@ -225,7 +239,8 @@ mod tests {
         let ports = [port("a", "m0", 0, 5), port("b", "m0", 0, 5), port("b", "m1", 1, 9)];
         let links = links(&ports);
         assert_eq!(links.len(), 1);
-        assert_eq!((links[0].bytes, links[0].dropped), (5, 2));
-        assert_eq!(links[0].b, End::Function("b".into()));
+        let (link, counter) = &links[0];
+        assert_eq!((counter.bytes, counter.dropped), (5, 2));
+        assert_eq!(link.b, End::Function("b".into()));
     }
 }

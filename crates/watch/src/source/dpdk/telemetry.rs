@@ -1,6 +1,7 @@
 //! DPDK's telemetry: a Unix socket for each process that takes a command as one packet and
 //! answers with JSON in one packet (DPDK Programmer's Guide, "Telemetry Library").
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use rustix::net::{
     send, socket_with,
 };
 use serde_json::Value;
+
+use crate::folder::Folder;
 
 /// A process that does not answer must not hold up the others for longer.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -27,19 +30,57 @@ pub struct Telemetry {
 }
 
 /// Every socket that a process might listen on; a later process of a prefix gets a number.
-pub fn sockets() -> Vec<PathBuf> {
-    let mut roots = vec![PathBuf::from("/var/run/dpdk")];
-    roots.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|folder| Path::new(&folder).join("dpdk")));
-    let mut found = Vec::new();
-    for prefix in roots.iter().filter_map(|root| std::fs::read_dir(root).ok()).flatten().flatten() {
-        let Ok(entries) = std::fs::read_dir(prefix.path()) else { continue };
-        found.extend(entries.flatten().map(|entry| entry.path()).filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.starts_with("dpdk_telemetry.v2")
-        }));
+pub struct Sockets {
+    roots: Vec<Folder>,
+    /// DPDK leaves a prefix's folder behind, with its socket.
+    prefixes: BTreeMap<PathBuf, Folder>,
+    paths: Vec<PathBuf>,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        let mut roots = vec![PathBuf::from("/var/run/dpdk")];
+        let own = std::env::var_os("XDG_RUNTIME_DIR");
+        roots.extend(own.map(|folder| Path::new(&folder).join("dpdk")));
+        let roots = roots.into_iter().map(Folder::new).collect();
+        Self { roots, prefixes: BTreeMap::new(), paths: Vec::new() }
     }
-    found.sort();
-    found
+}
+
+impl Sockets {
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// True when sockets may have come, gone or taken another's place since the last call.
+    pub fn look(&mut self) -> bool {
+        // Each of them, also after one that has changed.
+        let mut changed = self.roots.iter_mut().fold(false, |any, root| root.look() | any);
+        if changed {
+            let mut before = std::mem::take(&mut self.prefixes);
+            let paths = self
+                .roots
+                .iter()
+                .flat_map(|root| root.names().iter().map(|name| root.path().join(name)));
+            for path in paths {
+                let folder = before.remove(&path).unwrap_or_else(|| Folder::new(path.clone()));
+                self.prefixes.insert(path, folder);
+            }
+        }
+        changed |= self.prefixes.values_mut().fold(false, |any, prefix| prefix.look() | any);
+        if changed {
+            self.paths = self
+                .prefixes
+                .values()
+                .flat_map(|prefix| {
+                    let names = prefix.names().iter();
+                    let sockets = names.filter(|name| name.starts_with("dpdk_telemetry.v2"));
+                    sockets.map(|name| prefix.path().join(name))
+                })
+                .collect();
+        }
+        changed
+    }
 }
 
 impl Telemetry {

@@ -6,35 +6,90 @@ mod inventory;
 mod rtnl;
 mod survey;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::Stats64;
 use netlink_packet_route::stats::{StatsAttribute, StatsFilterMask, StatsMessage};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::{Source, Trouble};
-use crate::function::{Link, Path, Reading};
-use graph::{Graph, Place, graph};
+use crate::folder::Folder;
+use crate::function::{Counter, Layout, Link, Path, Reading};
+use graph::{Edge, Graph, Place, graph};
+use rtnl::Buffer;
 pub use rtnl::enter;
-use survey::{Open, survey};
+use survey::{Found, Open, find, survey};
 
-/// Looking for what is there costs more than reading counters: at most one part in so many of
-/// the time.
-const SURVEY_SHARE: u32 = 2000;
-const SURVEY_AT_LEAST: Duration = Duration::from_secs(5);
+/// Counters are read at each look. Which namespaces there are and who lives in them is searched
+/// for, and what is in them surveyed, for at most one part in so many of the time; what tells of
+/// itself is looked at sooner: names that come and go, and links.
+const SHARE: u32 = 2000;
+const SHARE_STIRRED: u32 = 50;
+const AT_LEAST: Duration = Duration::from_secs(5);
 
-#[derive(Default)]
 pub struct Netns {
+    names: Folder,
+    found: Found,
     opened: Vec<Open>,
-    names: Vec<String>,
     graph: Graph,
-    /// For each edge the counter that is read.
-    chosen: Vec<Place>,
-    next_survey: Option<Instant>,
-    /// Links that were there at the last reading.
-    seen: BTreeSet<String>,
+    layout: Arc<Layout>,
+    /// All that there are.
+    interfaces: HashSet<Place>,
+    /// The counters that are read: by namespace, the interfaces and whose edge each counts.
+    wanted: HashMap<u64, Vec<(u32, usize)>>,
+    /// Whether an edge's counter is a new one.
+    fresh: Vec<bool>,
+    search: Errand,
+    survey: Errand,
+    /// A link has come, gone or changed since the last survey.
+    stirred: bool,
     has_read: bool,
+    buffer: Buffer,
+}
+
+/// Something that is done again, not too often.
+#[derive(Default)]
+struct Errand {
+    /// When it was done last, and how long it took.
+    last: Option<(Instant, Duration)>,
+}
+
+impl Errand {
+    fn is_due(&self, share: u32, at_least: Duration) -> bool {
+        self.last.is_none_or(|(end, took)| end.elapsed() >= (took * share).max(at_least))
+    }
+
+    fn done(&mut self, began: Instant) {
+        self.last = Some((Instant::now(), began.elapsed()));
+    }
+}
+
+impl Default for Netns {
+    fn default() -> Self {
+        // A socket for each namespace: as many as this process may have.
+        let mut files = getrlimit(Resource::Nofile);
+        files.current = files.maximum;
+        // What cannot be had shows when there are too many.
+        let _ = setrlimit(Resource::Nofile, files);
+        Self {
+            names: Folder::new(survey::NAMED.into()),
+            found: Found::default(),
+            opened: Vec::new(),
+            graph: Graph::default(),
+            layout: Arc::default(),
+            interfaces: HashSet::new(),
+            wanted: HashMap::new(),
+            fresh: Vec::new(),
+            search: Errand::default(),
+            survey: Errand::default(),
+            stirred: false,
+            has_read: false,
+            buffer: Buffer::default(),
+        }
+    }
 }
 
 impl Netns {
@@ -47,37 +102,119 @@ impl Netns {
         &self.graph.notes
     }
 
-    fn survey(&mut self, names: Vec<String>) -> Result<(), Trouble> {
-        let began = Instant::now();
-        self.opened =
-            survey(std::mem::take(&mut self.opened)).map_err(Trouble::failed("namespaces"))?;
-        let namespaces: Vec<_> = self.opened.iter().map(|open| open.namespace.clone()).collect();
-        self.graph = graph(&namespaces);
-        self.chosen = choose(&self.graph);
-        self.names = names;
-        let pause = (began.elapsed() * SURVEY_SHARE).max(SURVEY_AT_LEAST);
-        self.next_survey = Some(Instant::now() + pause);
+    fn update(&mut self) -> Result<(), Trouble> {
+        let renamed = self.names.look();
+        self.listen();
+        let mut wanted = self.survey.is_due(SHARE, AT_LEAST)
+            || (self.stirred && self.survey.is_due(SHARE_STIRRED, Duration::ZERO));
+        if wanted || renamed || self.search.is_due(SHARE, AT_LEAST) {
+            let began = Instant::now();
+            let found = find(self.names.names()).map_err(Trouble::failed("namespaces"))?;
+            self.search.done(began);
+            wanted |= found.keys().ne(self.found.keys());
+            if !wanted && found != self.found {
+                self.settle(&found);
+            }
+            self.found = found;
+        }
+        if wanted {
+            self.survey()?;
+        }
         Ok(())
     }
 
-    fn counters(&mut self) -> Result<HashMap<Place, Stats64>, Trouble> {
-        let wanted: BTreeSet<u64> = self.chosen.iter().map(|place| place.0).collect();
-        let mut counters = HashMap::new();
-        for open in self.opened.iter_mut().filter(|open| wanted.contains(&open.namespace.inode)) {
+    /// Whether any namespace tells of its links.
+    fn listen(&mut self) {
+        let fds =
+            self.opened.iter().map(|open| PollFd::from_borrowed_fd(open.rtnl.fd(), PollFlags::IN));
+        let mut fds: Vec<PollFd> = fds.collect();
+        if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count == 0) {
+            return;
+        }
+        let told: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        for (open, _) in self.opened.iter_mut().zip(told).filter(|(_, told)| *told) {
+            self.stirred |= open.rtnl.stirred(&mut self.buffer);
+        }
+    }
+
+    fn survey(&mut self) -> Result<(), Trouble> {
+        let began = Instant::now();
+        let before = std::mem::take(&mut self.opened);
+        self.opened =
+            survey(&self.found, before, &mut self.buffer).map_err(Trouble::failed("namespaces"))?;
+        self.stirred = false;
+        self.lay_out();
+        self.survey.done(began);
+        Ok(())
+    }
+
+    /// The same namespaces with other processes or names.
+    fn settle(&mut self, found: &Found) {
+        for Open { namespace, .. } in &mut self.opened {
+            if let Some(other) = found.get(&namespace.inode) {
+                let interfaces = std::mem::take(&mut namespace.interfaces);
+                *namespace = inventory::Namespace { interfaces, ..other.clone() };
+            }
+        }
+        self.lay_out();
+    }
+
+    fn lay_out(&mut self) {
+        let namespaces: Vec<_> = self.opened.iter().map(|open| open.namespace.clone()).collect();
+        let graph = graph(&namespaces);
+        let interfaces = namespaces.iter().flat_map(|namespace| {
+            namespace.interfaces.iter().map(|interface| (namespace.inode, interface.index))
+        });
+        let before = std::mem::replace(&mut self.interfaces, interfaces.collect());
+        if graph == self.graph {
+            return;
+        }
+        let chosen = choose(&graph, |place| {
+            self.wanted.get(&place.0).is_some_and(|read| read.iter().any(|one| one.0 == place.1))
+        });
+        // Of the first ones nobody knows when they began to count.
+        self.fresh = chosen.iter().map(|one| self.has_read && !before.contains(one)).collect();
+        self.wanted.clear();
+        for (edge, (inode, index)) in chosen.iter().enumerate() {
+            self.wanted.entry(*inode).or_default().push((*index, edge));
+        }
+        let links = graph.edges.iter().zip(&chosen).map(|(edge, place)| Link {
+            id: format!("{}:{}", place.0, place.1),
+            a: edge.a.clone(),
+            b: edge.b.clone(),
+            path: Path::Interface,
+            origin: edge.origin.clone(),
+        });
+        let links = links.collect();
+        self.layout = Arc::new(Layout { functions: graph.functions.clone(), links });
+        self.graph = graph;
+    }
+
+    /// By edge; None where an interface has gone.
+    fn counters(&mut self) -> Result<Vec<Option<Counter>>, Trouble> {
+        let mut counters = vec![None; self.fresh.len()];
+        for open in &mut self.opened {
+            let Some(wanted) = self.wanted.get(&open.namespace.inode) else { continue };
+            let take = |answer| {
+                let RouteNetlinkMessage::NewStats(stats) = answer else { return };
+                let StatsMessage { header, attributes, .. } = stats;
+                for (_, edge) in wanted.iter().filter(|(index, _)| *index == header.ifindex) {
+                    let counted = attributes.iter().find_map(|attribute| match attribute {
+                        StatsAttribute::Link64(stats) => Some(stats),
+                        _ => None,
+                    });
+                    counters[*edge] = counted.map(|stats| Counter {
+                        bytes: stats.rx_bytes.wrapping_add(stats.tx_bytes),
+                        dropped: stats.rx_dropped.wrapping_add(stats.tx_dropped),
+                        fresh: self.fresh[*edge],
+                    });
+                }
+            };
             let mut question = StatsMessage::default();
             question.header.filter_mask = StatsFilterMask::Link64;
-            let answers = open
-                .rtnl
-                .dump(RouteNetlinkMessage::GetStats(question))
+            open.rtnl
+                .dump(RouteNetlinkMessage::GetStats(question), &mut self.buffer, take)
                 .map_err(Trouble::failed("interface counters"))?;
-            for answer in answers {
-                let RouteNetlinkMessage::NewStats(stats) = answer else { continue };
-                for attribute in stats.attributes {
-                    if let StatsAttribute::Link64(values) = attribute {
-                        counters.insert((open.namespace.inode, stats.header.ifindex), values);
-                    }
-                }
-            }
         }
         Ok(counters)
     }
@@ -89,45 +226,33 @@ impl Source for Netns {
     }
 
     fn read(&mut self) -> Result<Reading, Trouble> {
-        let names = survey::names();
-        let due = self.next_survey.is_none_or(|due| due <= Instant::now());
-        if due || names != self.names {
-            self.survey(names)?;
-        }
+        self.update()?;
         let mut counters = self.counters()?;
-        if self.chosen.iter().any(|place| !counters.contains_key(place)) {
+        if counters.contains(&None) {
             // An interface has gone since: look again, once.
-            self.survey(survey::names())?;
+            self.doubt();
+            self.update()?;
             counters = self.counters()?;
         }
         if self.graph.functions.is_empty() {
             return Err(Trouble::Absent("no network namespaces with veths or taps".into()));
         }
-        let mut reading = Reading { functions: self.graph.functions.clone(), links: Vec::new() };
-        for (edge, place) in self.graph.edges.iter().zip(&self.chosen) {
-            let Some(stats) = counters.get(place) else { continue };
-            let id = format!("{}:{}", place.0, place.1);
-            reading.links.push(Link {
-                fresh: self.has_read && !self.seen.contains(&id),
-                id,
-                a: edge.a.clone(),
-                b: edge.b.clone(),
-                path: Path::Interface,
-                origin: edge.origin.clone(),
-                bytes: stats.rx_bytes.wrapping_add(stats.tx_bytes),
-                dropped: stats.rx_dropped.wrapping_add(stats.tx_dropped),
-            });
-        }
-        self.seen = reading.links.iter().map(|link| link.id.clone()).collect();
+        self.fresh.fill(false);
         self.has_read = true;
-        Ok(reading)
+        let counters = counters.into_iter().map(Option::unwrap_or_default).collect();
+        Ok(Reading { layout: Arc::clone(&self.layout), counters })
+    }
+
+    fn doubt(&mut self) {
+        (self.search, self.survey) = (Errand::default(), Errand::default());
     }
 }
 
 /// Both ends of a veth count the same bytes: read as few namespaces as possible, those that
-/// count most edges first.
-fn choose(graph: &Graph) -> Vec<Place> {
-    let mut chosen: Vec<Option<Place>> = vec![None; graph.edges.len()];
+/// count most edges first. What is read already stays: another counter would begin anew.
+fn choose(graph: &Graph, is_read: impl Fn(&Place) -> bool) -> Vec<Place> {
+    let kept = |edge: &Edge| edge.counters.iter().copied().find(&is_read);
+    let mut chosen: Vec<Option<Place>> = graph.edges.iter().map(kept).collect();
     loop {
         let mut open: BTreeMap<u64, usize> = BTreeMap::new();
         for (edge, _) in graph.edges.iter().zip(&chosen).filter(|(_, chosen)| chosen.is_none()) {
@@ -145,3 +270,6 @@ fn choose(graph: &Graph) -> Vec<Place> {
     }
     chosen.into_iter().flatten().collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,13 +13,15 @@ use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkExtentMask, LinkInfo, LinkLayerType, LinkMessage,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rustix::io::Errno;
 
 use super::inventory::{Interface, Kind, Namespace};
-use super::rtnl::Rtnl;
+use super::rtnl::{Buffer, Rtnl};
 use crate::function::Process;
 use crate::process;
 
-const NAMED: &str = "/run/netns";
+/// Namespaces with names; it changes when one comes or goes.
+pub const NAMED: &str = "/run/netns";
 
 /// How the host's own namespace is reached.
 const OWN: &str = "/proc/self/ns/net";
@@ -30,47 +32,51 @@ pub struct Open {
     pub rtnl: Rtnl,
 }
 
-/// The names in /run/netns: cheap to list, and they change when a namespace comes or goes.
-pub fn names() -> Vec<String> {
-    let Ok(entries) = fs::read_dir(NAMED) else { return Vec::new() };
-    let mut names: Vec<String> =
-        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort_unstable();
-    names
-}
+/// By inode, without what is in them.
+pub type Found = BTreeMap<u64, Namespace>;
 
-/// Everything, with the sockets of `before` used again where their namespaces are still there.
-pub fn survey(before: Vec<Open>) -> io::Result<Vec<Open>> {
-    let found = find()?;
+/// What is in the namespaces, with the sockets of `before` used again where theirs are still
+/// there.
+pub fn survey(found: &Found, before: Vec<Open>, buffer: &mut Buffer) -> io::Result<Vec<Open>> {
     let mut sockets: HashMap<u64, Rtnl> =
         before.into_iter().map(|open| (open.namespace.inode, open.rtnl)).collect();
     let mut opened = Vec::new();
     let mut links = Vec::new();
-    for (inode, mut namespace) in found {
-        let rtnl = match sockets.remove(&inode) {
+    for (inode, namespace) in found {
+        let rtnl = match sockets.remove(inode) {
             Some(rtnl) => Ok(rtnl),
             None => File::open(&namespace.path).and_then(|file| Rtnl::open(&file)),
         };
-        // It may have gone since it was found; without permission only ours remains.
-        let Ok(mut rtnl) = rtnl else { continue };
-        let Ok(messages) = look(&mut rtnl, &mut namespace) else { continue };
+        let mut rtnl = match rtnl {
+            Ok(rtnl) => rtnl,
+            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+                return Err(error);
+            }
+            // It may have gone since it was found; without permission only ours remains.
+            Err(_) => continue,
+        };
+        // What was heard until now is seen now.
+        rtnl.stirred(buffer);
+        let mut namespace = namespace.clone();
+        let Ok(messages) = look(&mut rtnl, &mut namespace, buffer) else { continue };
         links.push(messages);
         opened.push(Open { namespace, rtnl });
     }
-    find_peers(&mut opened, &links);
+    find_peers(&mut opened, &links, buffer);
     find_tap_owners(&mut opened);
     Ok(opened)
 }
 
-/// By inode; a name wins over a process as the way in.
-fn find() -> io::Result<BTreeMap<u64, Namespace>> {
-    let mut found: BTreeMap<u64, Namespace> = BTreeMap::new();
+/// Which namespaces there are, and the processes in them; a name wins over a process as the way
+/// in. `names`: those in [`NAMED`].
+pub fn find(names: &[String]) -> io::Result<Found> {
+    let mut found = Found::new();
     let own = fs::metadata(OWN)?;
     found.insert(
         own.ino(),
         Namespace { inode: own.ino(), path: OWN.into(), is_host: true, ..Namespace::default() },
     );
-    for name in names() {
+    for name in names {
         let path = format!("{NAMED}/{name}");
         // A leftover whose namespace is gone is an ordinary empty file.
         let Ok(data) = fs::metadata(&path) else { continue };
@@ -78,7 +84,7 @@ fn find() -> io::Result<BTreeMap<u64, Namespace>> {
             let entry = found.entry(data.ino()).or_default();
             entry.inode = data.ino();
             if !entry.is_host {
-                (entry.name, entry.path) = (Some(name), path);
+                (entry.name, entry.path) = (Some(name.clone()), path);
             }
         }
     }
@@ -101,21 +107,27 @@ fn find() -> io::Result<BTreeMap<u64, Namespace>> {
 }
 
 /// Fills in the interfaces, with addresses and routes.
-fn look(rtnl: &mut Rtnl, namespace: &mut Namespace) -> io::Result<Vec<LinkMessage>> {
+fn look(
+    rtnl: &mut Rtnl,
+    namespace: &mut Namespace,
+    buffer: &mut Buffer,
+) -> io::Result<Vec<LinkMessage>> {
     let mut question = LinkMessage::default();
     question.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     let mut links = Vec::new();
-    for answer in rtnl.dump(RouteNetlinkMessage::GetLink(question))? {
+    rtnl.dump(RouteNetlinkMessage::GetLink(question), buffer, |answer| {
         if let RouteNetlinkMessage::NewLink(link) = answer {
-            namespace.interfaces.push(interface(&link));
             links.push(link);
         }
-    }
-    for answer in rtnl.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))? {
-        let RouteNetlinkMessage::NewAddress(address) = answer else { continue };
+    })?;
+    namespace.interfaces = links.iter().map(interface).collect();
+    let interfaces = &mut namespace.interfaces;
+    let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    rtnl.dump(question, buffer, |answer| {
+        let RouteNetlinkMessage::NewAddress(address) = answer else { return };
         let index = address.header.index;
-        let owner = namespace.interfaces.iter_mut().find(|interface| interface.index == index);
-        let Some(owner) = owner else { continue };
+        let owner = interfaces.iter_mut().find(|interface| interface.index == index);
+        let Some(owner) = owner else { return };
         // LOCAL is the interface's own; ADDRESS may be the far end of a point-to-point link.
         let mut own = None;
         for attribute in &address.attributes {
@@ -129,13 +141,14 @@ fn look(rtnl: &mut Rtnl, namespace: &mut Namespace) -> io::Result<Vec<LinkMessag
         let is_link_local =
             |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         owner.addresses.extend(own.filter(|ip| !is_link_local(ip)));
-    }
-    for answer in rtnl.dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))? {
-        let RouteNetlinkMessage::NewRoute(route) = answer else { continue };
-        if route.header.kind == RouteType::Unicast {
-            note_route(&mut namespace.interfaces, &route);
+    })?;
+    rtnl.dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()), buffer, |answer| {
+        if let RouteNetlinkMessage::NewRoute(route) = answer
+            && route.header.kind == RouteType::Unicast
+        {
+            note_route(interfaces, &route);
         }
-    }
+    })?;
     Ok(links)
 }
 
@@ -207,7 +220,7 @@ fn hop(attributes: &[RouteAttribute]) -> (Option<u32>, Option<IpAddr>) {
 /// A link says its peer's index and the peer's namespace by a number that is valid only here. So
 /// the kernel is asked, through that number, for the peer's hardware address, and index and
 /// address are looked for in all namespaces.
-fn find_peers(opened: &mut [Open], links: &[Vec<LinkMessage>]) {
+fn find_peers(opened: &mut [Open], links: &[Vec<LinkMessage>], buffer: &mut Buffer) {
     let mut places: HashMap<(u32, Vec<u8>), Vec<u64>> = HashMap::new();
     for (open, messages) in opened.iter().zip(links) {
         for message in messages {
@@ -238,11 +251,11 @@ fn find_peers(opened: &mut [Open], links: &[Vec<LinkMessage>]) {
             let mut question = LinkMessage::default();
             question.header.index = peer;
             question.attributes.push(LinkAttribute::IfNetnsId(there));
-            let answers = open.rtnl.get(RouteNetlinkMessage::GetLink(question));
-            let address = answers.ok().and_then(|answers| match answers.as_slice() {
-                [RouteNetlinkMessage::NewLink(link)] => hardware_address(link),
+            let answer = open.rtnl.get(RouteNetlinkMessage::GetLink(question), buffer);
+            let address = match answer {
+                Ok(RouteNetlinkMessage::NewLink(link)) => hardware_address(&link),
                 _ => None,
-            });
+            };
             let Some(address) = address else { continue };
             // Two namespaces with the same index and address: better no edge than a wrong one.
             if let Some([inode]) = places.get(&(peer, address)).map(Vec::as_slice) {
