@@ -146,6 +146,65 @@ static int by_address(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
+/* Frames for a peer's pages, in order. To find and sort them costs two thirds of mapping, so some are kept. */
+#define KEPT_MAX 4
+static struct kept {
+	struct page **pages;
+	unsigned int count;
+} kept[KEPT_MAX];
+static unsigned int kept_next;
+static DEFINE_SPINLOCK(kept_lock);
+
+static int take_frames(struct area *area, unsigned int count)
+{
+	struct page **pages = NULL;
+	unsigned int i;
+	int err;
+
+	spin_lock(&kept_lock);
+	for (i = 0; i < KEPT_MAX && !pages; i++) {
+		if (kept[i].count != count)
+			continue;
+		pages = kept[i].pages;
+		kept[i] = (struct kept){};
+	}
+	spin_unlock(&kept_lock);
+	if (pages) {
+		kvfree(area->pages);
+		area->pages = pages;
+		return 0;
+	}
+	err = gnttab_alloc_pages(count, area->pages);
+	/* Most lie one after the other then: copies are long. */
+	if (!err)
+		sort(area->pages, count, sizeof(*area->pages), by_address, NULL);
+	return err;
+}
+
+/* In place of those that were kept the longest. */
+static void keep_frames(struct page **pages, unsigned int count)
+{
+	struct kept old, *place;
+
+	spin_lock(&kept_lock);
+	place = &kept[kept_next++ % KEPT_MAX];
+	old = *place;
+	*place = (struct kept){ .pages = pages, .count = count };
+	spin_unlock(&kept_lock);
+	if (old.count)
+		gnttab_free_pages(old.count, old.pages);
+	kvfree(old.pages);
+}
+
+/* The module goes: nothing is mapped any more. */
+void area_stop(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < KEPT_MAX; i++)
+		keep_frames(NULL, 0);
+}
+
 /* Maps a peer's pages; on failure there is nothing to undo. */
 int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count)
 {
@@ -156,14 +215,12 @@ int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned
 	if (!ops)
 		err = -ENOMEM;
 	if (!err)
-		err = gnttab_alloc_pages(count, area->pages);
+		err = take_frames(area, count);
 	if (err) {
 		area_free(area);
 		kvfree(ops);
 		return err;
 	}
-	/* Most lie one after the other then: copies are long. */
-	sort(area->pages, count, sizeof(*area->pages), by_address, NULL);
 	area->count = count;
 	for (i = 0; i < count; i++) {
 		area->refs[i] = refs[i];
@@ -194,6 +251,7 @@ void area_unmap(struct area *area)
 	struct gnttab_unmap_grant_ref ops[UNMAP_BATCH];
 	struct page *pages[UNMAP_BATCH];
 	unsigned int i, n = 0, k;
+	bool whole = true;
 
 	for (i = 0; i < area->count; i++) {
 		if (area->handles[i] != INVALID_GRANT_HANDLE) {
@@ -203,15 +261,23 @@ void area_unmap(struct area *area)
 		}
 		if (n < UNMAP_BATCH && i + 1 < area->count)
 			continue;
-		if (n && gnttab_unmap_refs(ops, NULL, pages, n))
+		if (n && gnttab_unmap_refs(ops, NULL, pages, n)) {
 			pr_err("yasmin: mapped pages cannot be unmapped\n");
+			whole = false;
+		}
 		for (k = 0; k < n; k++)
-			if (ops[k].status != GNTST_okay)
+			if (ops[k].status != GNTST_okay) {
 				pr_err("yasmin: a mapped page cannot be unmapped: %d\n", ops[k].status);
+				whole = false;
+			}
 		atomic_long_sub(n, &totals.mapped_pages);
 		n = 0;
 	}
-	if (area->count)
+	if (area->count > 1 && whole) {
+		keep_frames(area->pages, area->count);
+		area->pages = NULL;
+	} else if (area->count) {
 		gnttab_free_pages(area->count, area->pages);
+	}
 	area_free(area);
 }

@@ -57,6 +57,7 @@ no_transport:
 no_directory:
 	stats_stop();
 	destroy_workqueue(peer_queue);
+	area_stop();
 	return err;
 }
 
@@ -67,6 +68,7 @@ static void __exit yasmin_exit(void)
 	directory_stop();
 	stats_stop();
 	destroy_workqueue(peer_queue);
+	area_stop();
 }
 
 module_init(yasmin_init);

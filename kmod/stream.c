@@ -124,6 +124,7 @@ ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
 	return done;
 }
 
+/* MSG_TRUNC as on TCP: bytes are passed over, or with MSG_PEEK counted, and none is copied. */
 ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, int flags)
 {
 	struct conn *conn = conn_usable(vsk);
@@ -140,8 +141,10 @@ ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, i
 	len = min_t(u64, len, bytes);
 	while (done < len) {
 		struct ring_span from = ring_read_span(&conn->rx, skip, min_t(size_t, len - done, CHUNK_BYTES));
-		u32 copied = copy_to_iter(from.at, from.len_bytes, &msg->msg_iter);
+		u32 copied = from.len_bytes;
 
+		if (!(flags & MSG_TRUNC))
+			copied = copy_to_iter(from.at, from.len_bytes, &msg->msg_iter);
 		done += copied;
 		skip += copied;
 		if (copied < from.len_bytes)
@@ -155,7 +158,8 @@ ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, i
 	if (!(flags & MSG_PEEK) && skip && ring_consume(&conn->rx, skip))
 		conn_ring(conn);
 	conn->receives++;
-	conn->received_bytes += done;
+	if (!(flags & MSG_TRUNC))
+		conn->received_bytes += done;
 	return done ?: (len ? -EFAULT : 0);
 }
 

@@ -117,6 +117,7 @@ int area_grant(struct area *area, domid_t domid, unsigned int count);
 void area_grant_end(struct area *area);
 int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count);
 void area_unmap(struct area *area);
+void area_stop(void);
 int area_copy_refs(domid_t domid, const grant_ref_t *indirect, grant_ref_t *refs, unsigned int count);
 
 /* bell.c: event channels. */

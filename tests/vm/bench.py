@@ -15,7 +15,9 @@ import subprocess
 import sys
 import time
 
+import bench_connects
 import bench_paths
+import bench_programs
 import bench_tables
 import check_vsock
 import lab
@@ -53,8 +55,7 @@ def plan(options):
     for pairs in range(1, options.pairs + 1):
         for name, path in (("netfront", netfront()), ("yasmin", yasmin(512))):
             steps.append(("pairs_gbit_s", name, pairs, lambda p=path, n=pairs: at_once(p, n, 4 * stream)))
-    steps.append(("iperf3_gbit_s", "netfront", 0, bench_paths.iperf_gbit_s))
-    steps.append(("iperf3_gbit_s", "yasmin", 0, bench_paths.iperf_yasmin_gbit_s))
+    steps += bench_programs.steps() + bench_connects.steps(bench_programs.PATHS)
     steps.append(("cost_ns", "a guest", 0, bench_paths.costs_ns))
     for path in (netfront(), yasmin(512)):
         steps.append(("carried", path.name, 0, lambda p=path: bench_paths.carried(p, stream)))
@@ -96,7 +97,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=4, choices=range(1, 5), help="of guests at once")
     parser.add_argument("--quick", action="store_true", help="few sizes, few rings")
     parser.add_argument("--only", help="figures to measure again, the others as results.json has them:\n"
-                        "latency_us,gbit_s,ring_gbit_s,pairs_gbit_s,iperf3_gbit_s,cost_ns,carried")
+                        "latency_us,gbit_s,ring_gbit_s,pairs_gbit_s,programs,connect_us,cost_ns,carried")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, leave it up")
     options = parser.parse_args()
     # Ended from outside, it ends the lab too.

@@ -2,12 +2,9 @@
 
 Every figure comes from a connection of its own; a round trip from the echoes after the first ones.
 """
-import json
 import re
 
-import check_guests
 import check_vsock
-import lab
 from check import finish, run, start
 
 GUESTS = "abcdefgh"
@@ -55,9 +52,12 @@ class Flow:
     def address(self, guest):
         return check_vsock.cid(guest) if self.family == "vsock" else f"10.0.2.{20 + GUESTS.index(guest)}"
 
-    def flow(self, arguments):
+    def set_ring(self, connector):
         if self.ring_kib:
-            run("a", f"echo {self.ring_kib // 4} >/sys/module/yasmin/parameters/ring_pages")
+            run(connector, f"echo {self.ring_kib // 4} >/sys/module/yasmin/parameters/ring_pages")
+
+    def flow(self, arguments):
+        self.set_ring("a")
         return flow(self.family, self.address("b"), arguments)
 
     def round_trip_us(self, size):
@@ -70,6 +70,7 @@ class Flow:
     def waiting_stream(self, stream_bytes, pair):
         """Starts a stream that waits for `begin_all`; ends with finish(pair[0], "waiting")."""
         first, second = pair
+        self.set_ring(first)
         start(second, "flow", f"flow {self.family} listen 5101")
         listening(second, "flow")
         start(first, "waiting", f"flow {self.family} connect {self.address(second)} 5101 -q -c 65536 "
@@ -106,28 +107,6 @@ def netfront():
 
 def yasmin(ring_kib):
     return Flow(f"yasmin {ring_kib} KiB", "vsock", ring_kib)
-
-
-def iperf_gbit_s(prefix=""):
-    """Unmodified TCP programs: as they are, or under `yasmin run`."""
-    start("b", "iperf3", f"{prefix} iperf3 -s -1")
-    run("b", "until netstat -ltn | grep -q :5201; do usleep 10000; done")
-    result = json.loads(run("a", f"{SETTLE}; {prefix} iperf3 -c 10.0.2.21 -n 60M -J", timeout_s=300))
-    finish("b", "iperf3")
-    return result["end"]["sum_received"]["bits_per_second"] / 1e9
-
-
-def iperf_yasmin_gbit_s():
-    """None if the command was not built when the images were, or the connection stayed on the network."""
-    if lab.run("a", "command -v yasmin")[0]:
-        return None
-    check_guests.ready()
-    before = check_vsock.bridged_bytes()
-    result = iperf_gbit_s(check_guests.RUN)
-    if check_vsock.bridged_bytes() - before > 1_000_000:
-        print("iperf3's bytes went through dom0 all the same", flush=True)
-        return None
-    return result
 
 
 def costs_ns():

@@ -1,6 +1,9 @@
 """What bench.py measured, as Markdown: on the screen and in tables.md."""
 import os
 
+import bench_connects
+import bench_programs
+
 # What the paper (Rozis, Gerangelos, Koziris 2017) says in figures: against netfront and netback.
 PAPER_BANDWIDTH = 4.4
 PAPER_LATENCY = 0.35
@@ -44,9 +47,10 @@ def against_paper(results):
              largest(results, "latency_us", "yasmin")["1"] / latency["netfront"]["1"], PAPER_LATENCY)]
     lines = ["", "Against the paper (largest ring of figure 4; best message size)", "",
              "| what | here | the paper |", "|---|---|---|"]
-    iperf = {name: row["0"] for name, row in results["iperf3_gbit_s"].items()}
+    iperf = results.get("programs", {}).get("iperf3 -n 60M", {})
     if "yasmin" in iperf:
-        rows.insert(0, ("iperf3, unmodified, against netfront", iperf["yasmin"] / iperf["netfront"], PAPER_BANDWIDTH))
+        figure = {path: iperf[path]["stream, Gbit/s"] for path in iperf}
+        rows.insert(0, ("iperf3, unmodified, against netfront", figure["yasmin"] / figure["netfront"], PAPER_BANDWIDTH))
     return lines + [f"| {what} | {ours:.2f} | {paper} |" for what, ours, paper in rows]
 
 
@@ -89,8 +93,7 @@ def show(results, out):
     costs = results["cost_ns"]["a guest"]["0"]
     lines += ["", "What a step costs in a guest", "", "| step | ns |", "|---|---|"]
     lines += [f"| {what} | {ns} |" for what, ns in costs.items()]
-    iperf = ", ".join(f"{name} {row['0']:.2f}" for name, row in results["iperf3_gbit_s"].items())
-    lines += ["", f"iperf3, TCP, Gbit/s: {iperf}", ""]
+    lines += bench_programs.table(results.get("programs", {})) + bench_connects.table(results.get("connect_us", {})) + [""]
     text = "\n".join(lines)
     print(text)
     with open(os.path.join(out, "tables.md"), "w") as file:

@@ -1,11 +1,13 @@
 """TCP programs of two guests under `yasmin run`: unmodified, by granted pages, and otherwise as on TCP."""
 import re
 
+import lab
 from check import Failed, check, equal, finish, run, start
-from check_lab import create_guest
+from check_lab import await_guest, create_guest
 from check_vsock import STATS, cid, ready as vsock_ready, settle
 
 ADDRESS = {"a": "10.0.2.20", "b": "10.0.2.21"}
+ADDRESS_6 = {"a": "fd00::20", "b": "fd00::21"}
 # Emulated guests take their time.
 RUN = "YASMIN_GUEST_WAIT_MS=5000 yasmin run --quiet"
 PORT = 7100
@@ -24,6 +26,9 @@ for _ in range(int(sys.argv[2])):
     connection.close()
 """
 
+# The same for IPv6 and IPv4.
+SERVER_6 = SERVER.replace('("", int(sys.argv[1]))', '("::", int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True')
+
 # Sends what it is told to a SERVER and checks the answer; then tells how its bytes went.
 CLIENT = """
 import hashlib, socket, sys
@@ -39,9 +44,10 @@ for at in range(0, size, 4096):
     assert got == bytes((byte + 1) % 256 for byte in piece), at
 line = [line.split() for line in open("/sys/kernel/debug/yasmin/connections").readlines()[1:]]
 carried = sum(int(fields[5]) for fields in line)
+peer = connection.getpeername()
 connection.shutdown(socket.SHUT_WR)
 assert connection.recv(1) == b""
-print("carried", carried)
+print("carried", carried, "peer", *peer[:2])
 """
 
 
@@ -51,7 +57,7 @@ def script(domain, name, text):
 
 def broker(domain, on=True):
     """Ends the broker of a guest, and starts a new one."""
-    run(domain, "kill $(pidof yasmind) 2>/dev/null; while pidof yasmind >/dev/null; do usleep 20000; done; true")
+    run(domain, "kill $(pidof yasmind) 2>/dev/null; kill -CONT $(pidof yasmind) 2>/dev/null; while pidof yasmind >/dev/null; do usleep 20000; done; true")
     if on:
         run(domain, "setsid yasmind --log info,yasmind=debug </dev/null >/tmp/yasmind.log 2>&1 &"
                     "until [ -e /run/yasmin/guests ]; do usleep 20000; done", timeout_s=60)
@@ -62,14 +68,20 @@ def knows(domain, other, wanted=True):
     run(domain, f"until {'' if wanted else '!'} {{ {test}; }}; do usleep 50000; done", timeout_s=60)
 
 
+PROGRAMS = "python3 iperf3 redis-server redis-benchmark flow-dynamic nginx wrk sockperf NPtcp"
+
+
+def ready_in(domain):
+    run(domain, f"kill -9 $(pidof {PROGRAMS}) 2>/dev/null; rm -f /etc/yasmin/hosts; modprobe tcp_diag")
+    for name, text in (("server", SERVER), ("server6", SERVER_6), ("client", CLIENT)):
+        script(domain, name, text)
+    broker(domain)
+
+
 def ready():
     vsock_ready()
     for domain in "ab":
-        run(domain, "kill -9 $(pidof python3 iperf3 redis-server redis-benchmark flow-dynamic) 2>/dev/null; "
-                    "rm -f /etc/yasmin/hosts; modprobe tcp_diag")
-        script(domain, "server", SERVER)
-        script(domain, "client", CLIENT)
-        broker(domain)
+        ready_in(domain)
     knows("a", "b")
     knows("b", "a")
 
@@ -242,6 +254,28 @@ def guests_short_connections():
 
 
 @check
+def guests_short_connections_ask_nobody():
+    """An address left alone is in the mapped table: a connect there needs no answer of the broker."""
+    ready()
+    listen("b", f"{RUN} python3 /tmp/server.py {PORT} 6")
+    script("a", "short", "import os, signal, socket, subprocess, sys\n"
+           "broker = int(subprocess.check_output(['pidof', 'yasmind']))\n"
+           "def connect():\n"
+           "    c = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+           "    print(len(open('/sys/kernel/debug/yasmin/connections').readlines()) > 1, end=' ', flush=True)\n"
+           "    c.sendall(b'x'); assert c.recv(1) == b'y'; c.close()\n"
+           "for _ in range(5): connect()\n"
+           "os.kill(broker, signal.SIGSTOP)\n"
+           "try: connect()\n"
+           "finally: os.kill(broker, signal.SIGCONT)\n")
+    # Were it asked, it would not answer, and the connect wait for longer than the command may take.
+    output = run("a", f"YASMIN_GUEST_WAIT_MS=600000 yasmin run --quiet python3 /tmp/short.py {ADDRESS['b']} {PORT}", timeout_s=60)
+    finish("b", "server")
+    equal(output.split()[4:], ["False", "False"], f"the last of these moved: {output}")
+    no_traces()
+
+
+@check
 def guests_accept_late():
     """A server that accepts long after: the client has gone on by TCP, and loses nothing."""
     ready()
@@ -310,7 +344,15 @@ c.close()
 d.sendall(b"12345")
 while select.select([d], [], [], 60)[0] and struct.unpack("i", fcntl.ioctl(d, 0x541b, b"    "))[0] < 5:
     pass
-assert d.recv(5, socket.MSG_PEEK) == b"12345" and d.recv(5) == b"12345"
+# What is unread is counted, not copied.
+def copied():
+    return [line.split()[6] for line in open("/sys/kernel/debug/yasmin/connections").readlines()[1:]]
+before = copied()
+assert struct.unpack("i", fcntl.ioctl(d, 0x541b, b"    "))[0] == 5 and copied() == before
+assert d.recv(5, socket.MSG_PEEK) == b"12345"
+assert len(d.recv(100, socket.MSG_PEEK | socket.MSG_TRUNC)) == 5
+# Passed over, not copied.
+assert len(d.recv(2, socket.MSG_TRUNC)) == 2 and d.recv(5) == b"345"
 # So does a child.
 child = os.fork()
 if child == 0:
@@ -387,6 +429,22 @@ def guests_names_and_options():
 
 
 @check
+def guests_ipv6():
+    """IPv6 to a listener for both, IPv4 to the same, and IPv4 written as IPv6; the names are TCP's."""
+    ready()
+    run("a", f"until grep -q '^{ADDRESS_6['b']} {cid('b')}$' /etc/yasmin/hosts; do usleep 50000; done", timeout_s=60)
+    size = 50 * 256
+    for address, seen in ((ADDRESS_6["b"], ADDRESS_6["a"]), (ADDRESS["b"], f"::ffff:{ADDRESS['a']}"),
+                          (f"::ffff:{ADDRESS['b']}", f"::ffff:{ADDRESS['a']}")):
+        listen("b", f"{RUN} python3 /tmp/server6.py {PORT} 1")
+        output = run("a", f"{RUN} python3 /tmp/client.py {address} {PORT} {size}", timeout_s=120)
+        told = finish("b", "server", timeout_s=60)
+        equal(output.split(), ["carried", str(size + 64 + 8), "peer", address, str(PORT)], f"client of {address}")
+        equal(told.split()[1:3], ["from", seen], f"what the server sees of {address}")
+    no_traces()
+
+
+@check
 def guests_show_in_status():
     ready()
     listen("b", f"{RUN} python3 /tmp/server.py {PORT} 1")
@@ -420,3 +478,40 @@ def guests_die():
     finally:
         create_guest("b")
     guests_python_stream()
+
+
+@check
+def guests_reboot():
+    """A guest reboots under a connection: that one ends, new ones go to its new number both ways.
+
+    The other guest goes on as it is, with its broker and a listener from before.
+    """
+    ready()
+    run("a", f"cp /tmp/server.py /tmp/old.py")
+    listen("a", f"{RUN} python3 /tmp/old.py {PORT + 1} 1", name="old", port=PORT + 1)
+    listen("b", f"{RUN} python3 /tmp/server.py {PORT} 1")
+    start("a", "client", f"{RUN} python3 /tmp/client.py {ADDRESS['b']} {PORT} 20000000")
+    run("a", f"until awk '$7 > 50000 && NR > 1' {STATS}/connections | grep -q .; do usleep 20000; done", timeout_s=60)
+    before = cid("b")
+    try:
+        lab.run("b", "reboot -f", timeout_s=5)
+    except lab.Lost:
+        pass
+    output = finish("a", "client", status=1, timeout_s=120)
+    if "ConnectionResetError" not in output:
+        raise Failed(output)
+    run("dom0", f"until [ \"$(xl domid b 2>/dev/null)\" ] && [ $(xl domid b) != {before - 1000} ]; do usleep 100000; done",
+        timeout_s=120)
+    await_guest("b")
+    run("b", "modprobe vsock_loopback && modprobe yasmin")
+    ready_in("b")
+    knows("a", "b")
+    knows("b", "a")
+    if run("a", f"grep -c '^{ADDRESS['b']} ' /etc/yasmin/hosts").strip() != "1":
+        raise Failed(run("a", "cat /etc/yasmin/hosts"))
+    size = 100 * 256
+    equal(talk(size)[0], size + 64 + 8, "bytes carried to the guest as it is now")
+    output = run("b", f"{RUN} python3 /tmp/client.py {ADDRESS['a']} {PORT + 1} {size}", timeout_s=120)
+    equal(int(re.search(r"carried (\d+)", output)[1]), size + 64 + 8, "bytes carried to a listener from before")
+    finish("a", "old")
+    no_traces()

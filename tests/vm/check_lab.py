@@ -52,6 +52,10 @@ def a_guest_is_destroyed_and_comes_back():
 def create_guest(name):
     """Creates a guest again that was destroyed, and waits until it answers."""
     run("dom0", f"xl create -q /etc/xen/{name}.cfg", timeout_s=120)
+    await_guest(name)
+
+
+def await_guest(name):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:

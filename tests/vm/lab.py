@@ -181,7 +181,7 @@ def up(options):
         "-append", "com1=115200,8n1 console=com1 noreboot bootscrub=0 spec-ctrl=no xpti=no "
         "gnttab_max_frames=256 gnttab_max_maptrack_frames=4096 dom0_mem=1200M,max:1200M dom0_max_vcpus=1",
         "-initrd", f"{IMAGES}/vmlinux console=hvc0 mitigations=off quiet "
-        f"lab.guests={options.guests} lab.guest_memory={options.memory},{IMAGES}/dom0.cpio",
+        f"lab.guests={options.guests} lab.guest_memory={options.memory} lab.debug={int(options.debug)},{IMAGES}/dom0.cpio",
     ]
     if options.icount:
         command += ["-icount", "shift=1,sleep=off"]
@@ -225,8 +225,9 @@ def main():
     commands = parser.add_subparsers(dest="what", required=True)
     boot = commands.add_parser("up")
     boot.add_argument("--guests", type=int, default=2, choices=range(1, len(GUESTS) + 1))
-    boot.add_argument("--memory", type=int, default=256, help="MiB for each guest")
+    boot.add_argument("--memory", type=int, default=320, help="MiB for each guest")
     boot.add_argument("--icount", action="store_true")
+    boot.add_argument("--debug", action="store_true", help="guests whose kernels poison freed memory and check what surrounds objects")
     boot.add_argument("--lifetime", type=int, default=3600, help="seconds")
     inside = commands.add_parser("exec")
     inside.add_argument("--timeout", type=int, default=60)

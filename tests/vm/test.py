@@ -12,6 +12,7 @@ import check
 import lab
 import check_lab  # noqa: F401  (registers its checks)
 import check_guests  # noqa: F401
+import check_programs  # noqa: F401
 import check_vsock  # noqa: F401
 
 
