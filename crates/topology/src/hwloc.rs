@@ -46,12 +46,10 @@ impl Machine {
     /// A machine described in hwloc's XML, as `lstopo machine.xml` writes it. All its CPUs that
     /// the file does not disallow are free.
     pub fn from_hwloc_xml(xml: &str) -> Result<Self, Error> {
-        if let Some(why) = crate::xml::complaint(xml) {
-            return Err(Error::Xml { why });
-        }
+        let xml = crate::xml::plain(xml).map_err(|why| Error::Xml { why })?;
         let failed = |why: String| Error::Xml { why: format!("hwloc does not take it: {why}") };
         let builder =
-            Topology::builder().from_xml(xml).map_err(|error| failed(error.to_string()))?;
+            Topology::builder().from_xml(&xml).map_err(|error| failed(error.to_string()))?;
         let topology = prepared(builder)
             .and_then(|builder| builder.build().map_err(|error| error.to_string()))
             .map_err(failed)?;

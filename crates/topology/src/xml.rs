@@ -1,18 +1,39 @@
-//! What is wrong with hwloc's XML, and where: hwloc itself only says that something is.
+//! What is wrong with hwloc's XML, and where: hwloc itself only says that something is. And
+//! what only some builds of hwloc read: without libxml2, a plugin of its own, it takes what it
+//! has written itself, so no comments.
 
 use roxmltree::{Attribute, Document, Node, ParsingOptions};
 
+/// The file without its comments.
+///
+/// # Errors
 /// The first thing that is wrong, with its line and the field.
-pub fn complaint(xml: &str) -> Option<String> {
+pub fn plain(xml: &str) -> Result<String, String> {
     // The files name hwloc's own document type. It is not fetched.
     let options = ParsingOptions { allow_dtd: true, nodes_limit: 1 << 22, ..Default::default() };
-    let document = match Document::parse_with_options(xml, options) {
-        Ok(document) => document,
-        Err(error) => {
-            let at = error.pos();
-            return Some(format!("line {}, column {}: {error}", at.row, at.col));
-        }
-    };
+    let document = Document::parse_with_options(xml, options).map_err(|error| {
+        let at = error.pos();
+        format!("line {}, column {}: {error}", at.row, at.col)
+    })?;
+    match complaint(&document) {
+        Some(complaint) => Err(complaint),
+        None => Ok(without_comments(xml, &document)),
+    }
+}
+
+fn without_comments(xml: &str, document: &Document<'_>) -> String {
+    let mut plain = String::with_capacity(xml.len());
+    let mut from = 0;
+    for comment in document.root().descendants().filter(Node::is_comment) {
+        let range = comment.range();
+        plain += &xml[from..range.start];
+        from = range.end;
+    }
+    // The line before the root element would be left empty, which that reader does not take.
+    (plain + &xml[from..]).replace("\n\n", "\n")
+}
+
+fn complaint(document: &Document<'_>) -> Option<String> {
     let root = document.root_element();
     if root.tag_name().name() != "topology" {
         let name = root.tag_name().name();
