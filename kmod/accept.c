@@ -2,9 +2,9 @@
 /* The acceptor's side of CONNECT: from a message of a peer that may lie to a socket in the accept queue. */
 #include "yasmin.h"
 
-static void refuse(struct peer *peer, const struct wire_message *connect)
+static void refuse(struct peer *peer, const struct wire_message *connect, u32 flags)
 {
-	struct wire_message message = { .kind = WIRE_REFUSED, .id = connect->id };
+	struct wire_message message = { .kind = WIRE_REFUSED, .id = connect->id, .flags = flags };
 
 	control_send(peer, &message);
 }
@@ -59,47 +59,64 @@ static bool listens(struct sock *sk, const struct wire_message *connect)
 	       sk->sk_shutdown != SHUTDOWN_MASK;
 }
 
+/* Maps the channel that comes with CONNECT, and takes it into the table, whose reference is the only one. */
+static struct conn *take_channel(struct peer *peer, const struct wire_message *connect)
+{
+	struct conn *conn;
+	int err;
+
+	if (atomic_read(&peer->theirs_count) >= READ_ONCE(max_connections))
+		return NULL;
+	conn = conn_create(peer, false, connect->class);
+	if (!conn)
+		return NULL;
+	conn->id = connect->id;
+	err = map_channel(conn, connect);
+	if (err == -ENOMEM)
+		spare_tight();
+	if (err || xa_insert(&peer->theirs, conn->id, conn, GFP_KERNEL)) {
+		conn_put(conn);
+		return NULL;
+	}
+	atomic_inc(&peer->theirs_count);
+	return conn;
+}
+
 void accept_connect(struct peer *peer, const struct wire_message *connect)
 {
+	bool again = connect->flags & WIRE_AGAIN;
+	struct sock *listener = NULL, *child = NULL;
+	struct conn *conn = NULL;
 	struct sockaddr_vm address;
-	struct sock *listener, *child = NULL;
-	struct conn *conn;
 
 	if (!(connect->role & WIRE_FROM_CONNECTOR) || connect->class > WIRE_BELL_MAX_CLASS ||
 	    (connect->type != WIRE_STREAM && connect->type != WIRE_SEQPACKET))
 		goto refused;
+	if (again)
+		conn = spare_join(peer, connect);
 	/* A name that is taken: an answer would be taken for that connection's. */
-	if (xa_load(&peer->theirs, connect->id))
+	if (!conn && xa_load(&peer->theirs, connect->id))
 		return;
+	if (!conn && again)
+		goto refused;
 	vsock_addr_init(&address, WIRE_CID_BASE + directory_self(), connect->acceptor_port);
 	listener = vsock_find_bound_socket(&address);
-	if (!listener)
-		goto refused;
 	/* Looked at before anything is spent on it, and again under the lock. */
-	if (!listens(listener, connect) ||
-	    atomic_read(&peer->theirs_count) >= READ_ONCE(max_connections))
-		goto put_listener;
-	conn = conn_create(peer, false, connect->class);
+	if (!listener || !listens(listener, connect))
+		goto refused;
 	if (!conn)
-		goto put_listener;
-	conn->id = connect->id;
-	if (map_channel(conn, connect))
-		goto put_conn;
+		conn = take_channel(peer, connect);
+	if (!conn)
+		goto refused;
+	conn->may_keep = connect->flags & WIRE_KEEP;
 
 	lock_sock(listener);
 	if (listens(listener, connect))
 		child = create_child(listener, conn, connect);
-	if (!child)
-		goto unlock;
-	/* The table's reference is the one that we hold. */
-	if (xa_insert(&peer->theirs, conn->id, conn, GFP_KERNEL)) {
-		vsock_sk(child)->trans = NULL;
-		conn_put(conn);
-		release_sock(child);
-		sock_put(child);
-		goto unlock;
+	if (!child) {
+		release_sock(listener);
+		goto refused;
 	}
-	atomic_inc(&peer->theirs_count);
 	spin_lock_irq(&conn->lock);
 	conn->sk = child;
 	spin_unlock_irq(&conn->lock);
@@ -113,12 +130,16 @@ void accept_connect(struct peer *peer, const struct wire_message *connect)
 	sock_put(listener);
 	return;
 
-unlock:
-	release_sock(listener);
-put_conn:
-	conn_put(conn);
-put_listener:
-	sock_put(listener);
 refused:
-	refuse(peer, connect);
+	if (listener)
+		sock_put(listener);
+	if (!conn) {
+		refuse(peer, connect, 0);
+	} else if (again && spare_keep(conn)) {
+		refuse(peer, connect, WIRE_KEPT);
+	} else {
+		if (conn_unlist(conn))
+			conn_put(conn);
+		refuse(peer, connect, 0);
+	}
 }

@@ -2,7 +2,8 @@
 /*
  * A connection's life. The connector grants all pages, and takes them back when the acceptor says that it
  * uses them no more (REFUSED, RELEASE) or is gone; so a closed socket's connection stays in peer->own until
- * then. The acceptor lets go when its socket closes or the connection is reset.
+ * then. The acceptor lets go when its socket closes or the connection is reset. What both keep of a
+ * connection that ended well, the next one begins with (spare.c).
  *
  *   connector   conn_connect ── CONNECT ──▶ accept_connect                            acceptor
  *               established ◀── ACCEPTED ──
@@ -22,15 +23,29 @@
 
 struct sums sums;
 
-static void conn_free(struct kref *ref)
+/* What it has done counts among what is over. */
+void conn_account(struct conn *conn)
 {
-	struct conn *conn = container_of(ref, struct conn, ref);
-
-	bell_end(&conn->bell, conn);
 	atomic64_add(conn->sent_bytes, &sums.copied_in);
 	atomic64_add(conn->received_bytes, &sums.copied_out);
 	atomic64_add(conn->bells, &sums.bells);
 	atomic64_add(conn->events, &sums.events);
+	conn->sent_bytes = conn->received_bytes = conn->sends = conn->receives = conn->bells = conn->events = 0;
+}
+
+static void conn_free(struct kref *ref)
+{
+	struct conn *conn = container_of(ref, struct conn, ref);
+
+	if (conn->connector && conn->kept) {
+		spare_put(conn);
+		return;
+	}
+	bell_end(&conn->bell, conn);
+	conn_account(conn);
+	/* The acceptor knows nothing by this name any more. */
+	if (conn->connector && conn->id)
+		xa_erase(&conn->peer->own, conn->id);
 	area_grant_end(&conn->indirect);
 	if (conn->area.mapped)
 		area_unmap(&conn->area);
@@ -62,7 +77,7 @@ struct conn *conn_create(struct peer *peer, bool connector, u8 class)
 	return conn;
 }
 
-/* Both directions over the area's pages: direction 0 is the connector's to send on. */
+/* Both directions over the area's pages, from the start: direction 0 is the connector's to send on. */
 void conn_lay_out(struct conn *conn)
 {
 	unsigned int ring = 1 << conn->class, out = conn->connector ? 0 : 1;
@@ -73,8 +88,21 @@ void conn_lay_out(struct conn *conn)
 	};
 	void **rings[2] = { conn->area.addresses + 1, conn->area.addresses + 1 + ring };
 
+	/* The acceptor uses them only after CONNECT. */
+	if (conn->connector) {
+		ring_block_init(blocks[0], conn->class);
+		ring_block_init(blocks[1], conn->class);
+	}
 	ring_sender_init(&conn->tx, blocks[out], rings[out], conn->class, true);
 	ring_receiver_init(&conn->rx, blocks[!out], rings[!out], conn->class, true);
+}
+
+/* A channel that was kept, with nothing of its last connection. */
+void conn_begin(struct conn *conn)
+{
+	conn->established = conn->dead = false;
+	conn->vain_lingers = conn->room_wanted = conn->idle_events = 0;
+	conn_lay_out(conn);
 }
 
 irqreturn_t conn_interrupt(int irq, void *data)
@@ -137,21 +165,27 @@ static void detach(struct conn *conn)
 }
 
 /* Takes the connection out of its peer's table; true for the one who did. */
-static bool unlist(struct conn *conn)
+bool conn_unlist(struct conn *conn)
 {
 	struct xarray *table = conn->connector ? &conn->peer->own : &conn->peer->theirs;
+	/* The connector's name for it stays reserved as long as its channel lives. */
+	void *instead = conn->connector ? XA_ZERO_ENTRY : NULL;
+	bool done;
 
-	if (xa_cmpxchg(table, conn->id, conn, NULL, GFP_KERNEL) != conn)
-		return false;
-	if (!conn->connector)
+	xa_lock(table);
+	done = __xa_cmpxchg(table, conn->id, conn, instead, GFP_ATOMIC) == conn;
+	if (done)
+		spare_unkeep(conn);
+	xa_unlock(table);
+	if (done && !conn->connector)
 		atomic_dec(&conn->peer->theirs_count);
-	return true;
+	return done;
 }
 
 /* The acceptor uses nothing of the channel any more, and says so. */
 static void let_go(struct conn *conn)
 {
-	if (conn->connector || !unlist(conn))
+	if (conn->connector || !conn_unlist(conn))
 		return;
 	bell_end(&conn->bell, conn);
 	area_unmap(&conn->area);
@@ -190,13 +224,14 @@ static int make_channel(struct conn *conn)
 {
 	domid_t domid = conn->peer->domid;
 	struct wire_header *header;
-	struct wire_block *block;
 	unsigned int count, i;
 	int err;
 
 	while (1) {
 		count = 1 + 2 * (1 << conn->class);
 		err = area_grant(&conn->area, domid, count);
+		if (err)
+			spare_tight();
 		if (!err || !conn->class)
 			break;
 		conn->class--;
@@ -205,10 +240,6 @@ static int make_channel(struct conn *conn)
 		return err;
 	header = conn->area.addresses[0];
 	*header = (struct wire_header){ .magic = "YASMINCH", .version = WIRE_VERSION, .max_class = conn->class };
-	for (i = 0; i < 2; i++) {
-		block = (void *)((u8 *)header + WIRE_BLOCK_OFFSET + i * WIRE_BLOCK_STRIDE);
-		block->word = wire_word(0, conn->class, WIRE_PARKED);
-	}
 	conn_lay_out(conn);
 	err = area_grant(&conn->indirect, domid, DIV_ROUND_UP(count, WIRE_INDIRECT_REFS));
 	if (err)
@@ -231,6 +262,25 @@ static u8 class_of(u64 bytes)
 	return class;
 }
 
+/* A connection with a new channel, not yet in a table. */
+static struct conn *make_conn(struct peer *peer, u8 class)
+{
+	struct conn *conn = conn_create(peer, true, class);
+	int err;
+
+	if (!conn)
+		return ERR_PTR(-ENOMEM);
+	err = make_channel(conn);
+	if (!err)
+		err = xa_alloc_cyclic(&peer->own, &conn->id, NULL, xa_limit_32b, &peer->next_id, GFP_KERNEL);
+	if (err < 0) {
+		conn->id = 0;
+		conn_put(conn);
+		return ERR_PTR(err);
+	}
+	return conn;
+}
+
 /* Under lock_sock, state SYN_SENT. */
 int conn_connect(struct vsock_sock *vsk)
 {
@@ -239,6 +289,7 @@ int conn_connect(struct vsock_sock *vsk)
 	struct wire_message message;
 	struct conn *conn;
 	u64 ring_bytes = (u64)READ_ONCE(ring_pages) * WIRE_PAGE_BYTES;
+	bool again;
 	int err = -EHOSTUNREACH;
 
 	conn_close(vsk);
@@ -249,18 +300,19 @@ int conn_connect(struct vsock_sock *vsk)
 	/* What the program asked for, if it did. */
 	if (vsk->buffer_size != VSOCK_BUFFER_BYTES)
 		ring_bytes = vsk->buffer_size;
-	err = -ENOMEM;
-	conn = conn_create(peer, true, class_of(ring_bytes));
+	conn = spare_take(peer, class_of(ring_bytes));
+	again = conn;
 	if (!conn)
+		conn = make_conn(peer, class_of(ring_bytes));
+	err = PTR_ERR_OR_ZERO(conn);
+	if (err)
 		goto no_conn;
+	spin_lock_irq(&conn->lock);
 	conn->sk = sk;
-	err = make_channel(conn);
-	if (!err)
-		err = xa_alloc_cyclic(&peer->own, &conn->id, conn, xa_limit_32b, &peer->next_id, GFP_KERNEL);
-	if (err < 0)
-		goto no_channel;
+	spin_unlock_irq(&conn->lock);
 	/* One reference is the table's, one the socket's. */
 	kref_get(&conn->ref);
+	xa_store(&peer->own, conn->id, conn, GFP_KERNEL);
 	vsk->trans = conn;
 	message = (struct wire_message){
 		.kind = WIRE_CONNECT,
@@ -270,23 +322,21 @@ int conn_connect(struct vsock_sock *vsk)
 		.id = conn->id,
 		.connector_port = vsk->local_addr.svm_port,
 		.acceptor_port = vsk->remote_addr.svm_port,
-		.indirect_ref = conn->indirect.refs[0],
-		.indirect_more_ref = conn->indirect.count > 1 ? conn->indirect.refs[1] : 0,
-		.event_port = conn->bell.port,
+		.flags = again ? WIRE_KEEP | WIRE_AGAIN : WIRE_KEEP,
 	};
+	if (!again) {
+		message.indirect_ref = conn->indirect.refs[0];
+		message.indirect_more_ref = conn->indirect.count > 1 ? conn->indirect.refs[1] : 0;
+		message.event_port = conn->bell.port;
+	}
 	err = control_send(peer, &message);
 	if (err) {
 		conn->dead = true;
-		if (unlist(conn))
+		conn->kept = again;
+		if (conn_unlist(conn))
 			conn_put(conn);
 		conn_close(vsk);
 	}
-	peer_put(peer);
-	return err;
-
-no_channel:
-	detach(conn);
-	conn_put(conn);
 no_conn:
 	peer_put(peer);
 	return err;
@@ -302,17 +352,22 @@ void conn_cancel(struct vsock_sock *vsk)
 void conn_close(struct vsock_sock *vsk)
 {
 	struct conn *conn = vsk->trans;
+	bool ends_well;
 
 	if (!conn)
 		return;
+	ends_well = !conn->dead && conn->established;
 	vsk->trans = NULL;
 	detach(conn);
-	if (!conn->dead && conn->established)
+	if (ends_well)
 		conn_send(conn, WIRE_SHUTDOWN, WIRE_SHUT_RECEIVE | WIRE_SHUT_SEND);
 	else if (!conn->dead)
 		conn_send(conn, WIRE_RESET, 0);
 	conn->dead = true;
-	let_go(conn);
+	if (ends_well && spare_keep(conn))
+		conn_send(conn, WIRE_RELEASE, WIRE_KEPT);
+	else
+		let_go(conn);
 	conn_put(conn);
 }
 
@@ -327,11 +382,13 @@ static void established(struct conn *conn, struct sock *sk)
 	sk->sk_state_change(sk);
 }
 
-/* The connector's entry goes with REFUSED or RELEASE, once. */
-static void released(struct conn *conn)
+/* The connector's entry goes with REFUSED or RELEASE, once; its channel is spare if the acceptor keeps it. */
+static void released(struct conn *conn, bool kept)
 {
-	if (conn->connector && unlist(conn))
-		conn_put(conn);
+	if (!conn->connector || !conn_unlist(conn))
+		return;
+	conn->kept = kept && !conn->dropped;
+	conn_put(conn);
 }
 
 static struct sock *socket_of(struct conn *conn)
@@ -393,6 +450,10 @@ void conn_handle(struct peer *peer, const struct wire_message *message)
 		accept_connect(peer, message);
 		return;
 	}
+	if (message->kind == WIRE_TIGHT) {
+		spare_trim(peer);
+		return;
+	}
 	xa_lock(table);
 	conn = xa_load(table, message->id);
 	if (conn)
@@ -409,7 +470,10 @@ void conn_handle(struct peer *peer, const struct wire_message *message)
 		sock_put(sk);
 	}
 	if (message->kind == WIRE_REFUSED || message->kind == WIRE_RELEASE)
-		released(conn);
+		released(conn, message->flags & WIRE_KEPT);
+	/* In this thread alone it is used again. */
+	if (message->kind == WIRE_DROP && READ_ONCE(conn->kept))
+		let_go(conn);
 	conn_put(conn);
 }
 
@@ -437,7 +501,7 @@ static void all_gone(struct xarray *table)
 			sock_put(sk);
 		}
 		let_go(conn);
-		if (unlist(conn))
+		if (conn_unlist(conn))
 			conn_put(conn);
 		conn_put(conn);
 	} while (1);
@@ -448,4 +512,5 @@ void conn_peer_gone(struct peer *peer)
 {
 	all_gone(&peer->own);
 	all_gone(&peer->theirs);
+	spare_end(peer);
 }

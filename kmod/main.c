@@ -8,6 +8,7 @@
 
 unsigned int ring_pages = 128;
 unsigned int max_connections = 1024;
+unsigned int kept_channels = 4;
 unsigned int linger_us = 20;
 
 static int set_ring_pages(const char *value, const struct kernel_param *param)
@@ -30,6 +31,8 @@ module_param_cb(ring_pages, &ring_pages_ops, &ring_pages, 0644);
 MODULE_PARM_DESC(ring_pages, "pages for each direction of a connection: 1, 2, 4 to 512 (default 128: 512 KiB)");
 module_param(max_connections, uint, 0644);
 MODULE_PARM_DESC(max_connections, "connections accepted from one peer at a time");
+module_param(kept_channels, uint, 0644);
+MODULE_PARM_DESC(kept_channels, "channels kept for the next connections with a peer, on each side (default 4; 0: none)");
 module_param(linger_us, uint, 0644);
 MODULE_PARM_DESC(linger_us, "how long a receiver looks on, yielding, before it sleeps (default 20; 0: not at all)");
 
@@ -43,6 +46,9 @@ static int __init yasmin_init(void)
 	if (!peer_queue)
 		return -ENOMEM;
 	stats_start();
+	err = spare_start();
+	if (err)
+		goto no_spare;
 	err = directory_start();
 	if (err)
 		goto no_directory;
@@ -55,6 +61,8 @@ static int __init yasmin_init(void)
 no_transport:
 	directory_stop();
 no_directory:
+	spare_stop();
+no_spare:
 	stats_stop();
 	destroy_workqueue(peer_queue);
 	area_stop();
@@ -65,6 +73,7 @@ no_directory:
 static void __exit yasmin_exit(void)
 {
 	vsock_core_unregister(&transport);
+	spare_stop();
 	directory_stop();
 	stats_stop();
 	destroy_workqueue(peer_queue);

@@ -68,6 +68,9 @@ struct peer *peer_create(domid_t domid, u64 nonce, bool lower)
 	INIT_WORK(&peer->work, control_work);
 	xa_init_flags(&peer->own, XA_FLAGS_ALLOC1);
 	xa_init(&peer->theirs);
+	spin_lock_init(&peer->spare_lock);
+	INIT_LIST_HEAD(&peer->spare);
+	INIT_DELAYED_WORK(&peer->spare_work, spare_expire);
 	atomic_long_inc(&totals.peers);
 	mutex_lock(&peers_mutex);
 	list_add_tail(&peer->link, &peers);

@@ -54,6 +54,12 @@ static struct ring_span span(void *const *pages, u64 position, u8 class, u32 len
 	return (struct ring_span){ .at = from, .len_bytes = min(len_bytes, piece) };
 }
 
+/* A direction with a bell begins: what was in its block before is void. Nobody uses it yet, or any more. */
+void ring_block_init(struct wire_block *block, u8 class)
+{
+	*block = (struct wire_block){ .word = wire_word(0, class, WIRE_PARKED) };
+}
+
 /* ---- the sender ---- */
 
 void ring_sender_init(struct ring_sender *s, struct wire_block *block, void *const *pages, u8 class,

@@ -63,6 +63,8 @@ struct ring_span {
 	u32 len_bytes;
 };
 
+void ring_block_init(struct wire_block *block, u8 class);
+
 void ring_sender_init(struct ring_sender *s, struct wire_block *block, void *const *pages, u8 class,
 		      bool bell);
 enum ring_answer ring_room(struct ring_sender *s, u32 wanted_bytes, struct ring_write *write);

@@ -22,7 +22,7 @@ static void show_table(struct seq_file *file, struct peer *peer, struct xarray *
 	xa_for_each(table, id, conn)
 		seq_printf(file, "%u %lu %s %s %u %llu %llu %llu %llu %llu %llu\n",
 			   WIRE_CID_BASE + peer->domid, id, conn->connector ? "connector" : "acceptor",
-			   conn->dead ? "dead" : conn->established ? "established" : "connecting",
+			   conn->kept ? "kept" : conn->dead ? "dead" : conn->established ? "established" : "connecting",
 			   wire_class_bytes(conn->class), conn->sent_bytes, conn->received_bytes, conn->sends,
 			   conn->receives, conn->bells, conn->events);
 	xa_unlock(table);
@@ -58,10 +58,10 @@ DEFINE_SHOW_ATTRIBUTE(peers);
 
 static int totals_show(struct seq_file *file, void *data)
 {
-	seq_printf(file, "granted_pages %ld\nmapped_pages %ld\nconns %ld\npeers %ld\nbells %ld\nbreaches %ld\n",
+	seq_printf(file, "granted_pages %ld\nmapped_pages %ld\nconns %ld\nkept %ld\npeers %ld\nbells %ld\nbreaches %ld\n",
 		   atomic_long_read(&totals.granted_pages), atomic_long_read(&totals.mapped_pages),
-		   atomic_long_read(&totals.conns), atomic_long_read(&totals.peers),
-		   atomic_long_read(&totals.bells), atomic_long_read(&totals.breaches));
+		   atomic_long_read(&totals.conns), atomic_long_read(&totals.kept),
+		   atomic_long_read(&totals.peers), atomic_long_read(&totals.bells), atomic_long_read(&totals.breaches));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(totals);

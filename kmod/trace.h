@@ -25,7 +25,8 @@ TRACE_EVENT(yasmin_message,
 		__entry->id = id;),
 	TP_printk("domain %u %s %s id %u role %u", __entry->domid, __entry->sent ? "to" : "from",
 		  __print_symbolic(__entry->kind, { 1, "CONNECT" }, { 2, "ACCEPTED" }, { 3, "REFUSED" },
-				   { 4, "SHUTDOWN" }, { 5, "RESET" }, { 6, "RELEASE" }),
+				   { 4, "SHUTDOWN" }, { 5, "RESET" }, { 6, "RELEASE" }, { 7, "DROP" },
+				   { 8, "TIGHT" }),
 		  __entry->id, __entry->role)
 );
 

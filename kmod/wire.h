@@ -88,11 +88,16 @@ enum wire_message_kind {
 	WIRE_SHUTDOWN,		/* either: no more is sent, no more is received (flags) */
 	WIRE_RESET,		/* either: it is over, and what is unread is void */
 	WIRE_RELEASE,		/* acceptor: nothing of the channel is used any more */
+	WIRE_DROP,		/* connector: the kept channel is not used again */
+	WIRE_TIGHT,		/* acceptor: kept channels had better be dropped */
 };
 
 #define WIRE_FROM_CONNECTOR	1	/* in role: who sends this message */
 #define WIRE_SHUT_RECEIVE	1
 #define WIRE_SHUT_SEND		2
+#define WIRE_KEEP		1	/* in flags of CONNECT: the acceptor may keep the channel */
+#define WIRE_AGAIN		2	/* and: it is the one of that name that was kept */
+#define WIRE_KEPT		1	/* in flags of RELEASE and REFUSED: the channel is kept */
 #define WIRE_STREAM		1
 #define WIRE_SEQPACKET		2
 
@@ -106,7 +111,7 @@ struct wire_message {
 	u32 acceptor_port;	/* CONNECT */
 	u32 indirect_ref;	/* CONNECT: grant of the page that lists the grants */
 	u32 event_port;		/* CONNECT: the connector's event channel */
-	u32 flags;		/* SHUTDOWN */
+	u32 flags;		/* SHUTDOWN, CONNECT, RELEASE, REFUSED */
 	u32 indirect_more_ref;	/* CONNECT: of the page with the rest of the list, if one does not hold it */
 };
 

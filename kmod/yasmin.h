@@ -5,9 +5,10 @@
  *   socket ── vsk->trans ──▶ conn ──▶ peer ◀── list of peers (peer.c)
  *                             ▲        │
  *                             └────────┘ own[id]: we connected; theirs[id]: they did
+ *                                        spare: ours, without a socket (spare.c)
  *
- * Lock order: lock_sock(listener), lock_sock(child), peers_mutex or peer->send_lock, conn->lock (taken in
- * interrupts too). The data path runs under lock_sock alone.
+ * Lock order: lock_sock(listener), lock_sock(child), peers_mutex, peer->send_lock, the tables'
+ * locks or peer->spare_lock, conn->lock (taken in interrupts too). The data path runs under lock_sock alone.
  */
 #ifndef YASMIN_H
 #define YASMIN_H
@@ -66,7 +67,14 @@ struct peer {
 	struct xarray own;
 	struct xarray theirs;
 	atomic_t theirs_count;
-	u32 next_id;
+	u32 next_id;			/* of `own`, where ids stay reserved while their channels live */
+	unsigned int kept;		/* of `theirs`, without a socket; under its lock */
+
+	spinlock_t spare_lock;		/* guards the next three */
+	struct list_head spare;		/* connections that are over, the last one first */
+	unsigned int spare_count;
+	bool spare_ends;
+	struct delayed_work spare_work;
 };
 
 struct conn {
@@ -89,6 +97,16 @@ struct conn {
 
 	unsigned int vain_lingers;	/* in a row; under lock_sock */
 
+	/*
+	 * The channel outlives its connection. Connector: the acceptor keeps it; with the last reference.
+	 * Acceptor: it has no socket; under the table's lock.
+	 */
+	bool kept;
+	bool may_keep;			/* acceptor: the connector likes it to */
+	bool dropped;			/* connector: it is the acceptor's to let go */
+	struct list_head spare;
+	unsigned long since;		/* jiffies */
+
 	/* seqpacket: room that a message waits for, 0: none does */
 	u32 room_wanted;
 
@@ -100,7 +118,7 @@ struct conn {
 
 /* What should be back at the same figures when all connections are closed. */
 struct totals {
-	atomic_long_t granted_pages, mapped_pages, conns, peers, bells, breaches;
+	atomic_long_t granted_pages, mapped_pages, conns, kept, peers, bells, breaches;
 };
 extern struct totals totals;
 
@@ -110,7 +128,7 @@ struct sums {
 };
 extern struct sums sums;
 
-extern unsigned int ring_pages, max_connections, linger_us;
+extern unsigned int ring_pages, max_connections, kept_channels, linger_us;
 
 /* area.c: grants. */
 int area_grant(struct area *area, domid_t domid, unsigned int count);
@@ -159,10 +177,26 @@ void conn_peer_gone(struct peer *peer);
 struct conn *conn_create(struct peer *peer, bool connector, u8 class);
 void conn_put(struct conn *conn);
 void conn_lay_out(struct conn *conn);
+void conn_begin(struct conn *conn);
+void conn_account(struct conn *conn);
+bool conn_unlist(struct conn *conn);
 irqreturn_t conn_interrupt(int irq, void *data);
 
 /* accept.c: the acceptor's side of CONNECT. */
 void accept_connect(struct peer *peer, const struct wire_message *message);
+
+/* spare.c: channels that outlive their connection. */
+int spare_start(void);
+void spare_stop(void);
+void spare_tight(void);
+void spare_put(struct conn *conn);
+struct conn *spare_take(struct peer *peer, u8 class);
+void spare_trim(struct peer *peer);
+void spare_expire(struct work_struct *work);
+void spare_end(struct peer *peer);
+bool spare_keep(struct conn *conn);
+void spare_unkeep(struct conn *conn);
+struct conn *spare_join(struct peer *peer, const struct wire_message *connect);
 
 /* stream.c, seqpacket.c: bytes in and out; all under lock_sock. */
 u32 stream_look(struct conn *conn, u32 target);

@@ -19,11 +19,14 @@ static void setup(u8 max_class, u64 start, bool bell)
 {
 	static u8 *memory;
 
+	/* Nothing that was there before counts. */
 	free(memory);
-	memory = calloc(1, wire_class_bytes(max_class));
+	memory = malloc(wire_class_bytes(max_class));
+	memset(memory, 0xa5, wire_class_bytes(max_class));
 	for (int i = 0; i < 1 << max_class; i++)
 		pages[i] = memory + i * WIRE_PAGE_BYTES;
-	memset(&block, 0, sizeof(block));
+	memset(&block, 0xa5, sizeof(block));
+	ring_block_init(&block, bell ? max_class : 0);
 	ring_sender_init(&s, &block, pages, max_class, bell);
 	ring_receiver_init(&r, &block, pages, max_class, bell);
 	block.word = wire_word(start, bell ? max_class : 0, WIRE_PARKED);

@@ -40,12 +40,16 @@ def flow(arguments, family="vsock", connections=1, timeout_s=300, port=6000):
 
 
 def settle(domain):
-    """The figures once nothing is under way: what a closed connection holds goes with the peer's answer."""
+    """The figures once nothing is under way: what a closed connection holds goes with the peer's answer.
+
+    Channels that are kept for the next connections go too, as they do when memory is short.
+    """
     deadline = time.monotonic() + 120
     while True:
         figures = totals(domain)
-        if figures["conns"] == 0 or time.monotonic() > deadline:
+        if figures["conns"] == figures["kept"] == 0 or time.monotonic() > deadline:
             return figures
+        run(domain, "echo 2 >/proc/sys/vm/drop_caches")
         time.sleep(0.05)
 
 
@@ -171,6 +175,64 @@ def vsock_many_connections_leave_nothing():
         equal(settle(domain), before[domain], f"figures in {domain}")
 
 
+def await_totals(domain, **wanted):
+    test = " && ".join(f"grep -qx '{name} {value}' {STATS}/totals" for name, value in wanted.items())
+    run(domain, f"for i in $(seq 600); do {{ {test}; }} && exit 0; usleep 50000; done; cat {STATS}/totals; exit 1", timeout_s=60)
+
+
+@check
+def vsock_channels_are_kept():
+    """The next connection with a peer uses the last one's pages: nothing is granted or mapped for it."""
+    ready()
+    empty = {domain: settle(domain) for domain in "ab"}
+    flow("-s 100000 -r 100000")
+    for domain in "ab":
+        await_totals(domain, conns=0, kept=1)
+    kept = {domain: totals(domain) for domain in "ab"}
+    if kept["a"]["granted_pages"] <= empty["a"]["granted_pages"] or kept["b"]["mapped_pages"] <= empty["b"]["mapped_pages"]:
+        raise Failed(f"nothing is kept: {kept}")
+    # Of every kind; rings as the last ones left them, in the middle of a page.
+    for family, arguments in (("vsock", "-s 3000000 -r 2000000"), ("vsockseq", "-s 1000001 -r 999999 -c 50000"),
+                              ("vsock", "-s 300001 -r 300003 -i"), ("vsock", "-e 50 -c 777")):
+        flow(arguments, family=family)
+        for domain in "ab":
+            await_totals(domain, conns=0, kept=1)
+            equal(totals(domain), kept[domain], f"figures in {domain} after {family} {arguments}")
+    # Rings of another size are not these.
+    flow("-s 10000 -r 10000 -b 4096")
+    for domain in "ab":
+        await_totals(domain, conns=0, kept=2)
+    # Nobody listens: refused, and kept all the same.
+    run("a", f"flow vsock connect {cid('b')} 6999", status=1)
+    for domain in "ab":
+        await_totals(domain, conns=0, kept=2)
+    # No more than a few, from each side to the other.
+    flow("-p 8 -s 10000 -r 10000", connections=8)
+    for domain in "ab":
+        await_totals(domain, conns=0, kept=4)
+    # What nobody uses goes by itself.
+    for domain in "ab":
+        await_totals(domain, kept=0)
+        equal(totals(domain), empty[domain], f"figures in {domain} in the end")
+    # And at once when memory is short, whoever keeps it.
+    for domain in "ab":
+        flow("-s 10000 -r 10000")
+        await_totals("a", conns=0, kept=1)
+        await_totals("b", conns=0, kept=1)
+        equal(settle(domain), empty[domain], f"figures in {domain} after drop_caches")
+        for other in "ab":
+            await_totals(other, kept=0)
+    # None at all where it is turned off.
+    run("b", "echo 0 >/sys/module/yasmin/parameters/kept_channels")
+    try:
+        flow("-s 10000 -r 10000")
+        for domain in "ab":
+            await_totals(domain, conns=0, kept=0)
+    finally:
+        run("b", "echo 4 >/sys/module/yasmin/parameters/kept_channels")
+    equal([totals(domain) for domain in "ab"], [empty[domain] for domain in "ab"], "figures")
+
+
 # What vsock_test of Linux 6.1 asks for; all of it applies.
 VSOCK_TEST_CASES = 11
 
@@ -287,7 +349,8 @@ def long_guests_killed_again_and_again():
     flow("-s 1000000 -r 1000000")
 
 
-LIES = ["references", "class", "event-port", "word-state", "word-back", "word-far", "again", "silent", "noise", "index"]
+LIES = ["references", "class", "event-port", "word-state", "word-back", "word-far", "again", "silent", "noise", "index",
+        "again-unknown", "again-open", "drop-open", "again-dirty", "again-twice", "again-class"]
 
 
 @check

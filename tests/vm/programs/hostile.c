@@ -6,8 +6,10 @@
  *   hostile PEER-DOMID PORT CASE
  *
  * Lies: references (grants that do not exist), class, event-port, word-state, word-back, word-far, index (of
- * the control queue), noise (random messages), again (one id twice), silent (connects, and dies). Insists on
- * the answers that it gets; what came of it in the other kernel is looked at there.
+ * the control queue), noise (random messages), again (one id twice), silent (connects, and dies); a channel
+ * again that was never kept (again-unknown), is in use (again-open, and drop-open), was left as it is
+ * (again-dirty), is taken twice (again-twice), with other rings (again-class). Insists on the answers that it
+ * gets; what came of it in the other kernel is looked at there.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -29,7 +31,7 @@ static struct xs_handle *store;
 static struct wire_control *control;
 static xenevtchn_handle *events;
 static evtchn_port_t control_port, data_port;
-static uint32_t produced, consumed, peer, self;
+static uint32_t produced, consumed, peer, self, answer_flags;
 static uint8_t *pages;
 static uint32_t refs[PAGES], indirect_ref;
 
@@ -108,6 +110,7 @@ static int answer(uint32_t id)
 
 			__atomic_store_n(&control->consumed[0].index, ++consumed, __ATOMIC_SEQ_CST);
 			xenevtchn_notify(events, control_port);
+			answer_flags = message.flags;
 			if (message.id == id)
 				return message.kind;
 		}
@@ -152,6 +155,57 @@ static void expect(const char *what, int got, int wanted)
 	}
 }
 
+/* An honest end, after which the peer keeps the channel. */
+static void end(struct wire_message message)
+{
+	message.kind = WIRE_SHUTDOWN;
+	message.flags = WIRE_SHUT_RECEIVE | WIRE_SHUT_SEND;
+	send_message(message);
+	expect("the end", answer(message.id), WIRE_SHUTDOWN);
+	expect("and then", answer(message.id), WIRE_RELEASE);
+	expect("the channel is kept", answer_flags, WIRE_KEPT);
+}
+
+static void again(struct wire_message message, const char *what)
+{
+	end(message);
+	message.flags = WIRE_KEEP | WIRE_AGAIN;
+	if (!strcmp(what, "again-class")) {
+		message.class++;
+		send_message(message);
+		expect("with other rings", answer(message.id), 0);
+		return;
+	}
+	/* What the last connection published, or worse, is there still. */
+	if (!strcmp(what, "again-dirty")) {
+		memset(block(0), 0xa5, sizeof(*block(0)));
+		memset(block(1), 0xa5, sizeof(*block(1)));
+		send_message(message);
+		expect("accepted", answer(message.id), WIRE_ACCEPTED);
+		xenevtchn_notify(events, data_port);
+		expect(what, answer(message.id), WIRE_RESET);
+		expect("and then", answer(message.id), WIRE_RELEASE);
+		expect("it is not kept", answer_flags, 0);
+		message.flags = WIRE_AGAIN;
+		send_message(message);
+		expect("again all the same", answer(message.id), WIRE_REFUSED);
+		return;
+	}
+	for (int i = 0; i < 2; i++)
+		*block(i) = (struct wire_block){ .word = wire_word(0, CLASS, WIRE_PARKED) };
+	send_message(message);
+	send_message(message);
+	expect("the first", answer(message.id), WIRE_ACCEPTED);
+	expect("the second", answer(message.id), 0);
+	end(message);
+	message.kind = WIRE_DROP;
+	send_message(message);
+	send_message(message);
+	expect("dropped", answer(message.id), WIRE_RELEASE);
+	expect("it is not kept", answer_flags, 0);
+	expect("dropped twice", answer(message.id), 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct wire_message message;
@@ -183,13 +237,19 @@ int main(int argc, char **argv)
 		expect("an event channel that does not exist", answer(id), WIRE_REFUSED);
 		return 0;
 	}
+	if (!strcmp(what, "again-unknown")) {
+		message.flags = WIRE_KEEP | WIRE_AGAIN;
+		send_message(message);
+		expect("a channel that was never kept", answer(id), WIRE_REFUSED);
+		return 0;
+	}
 	if (!strcmp(what, "noise")) {
 		for (int i = 0; i < 5000; i++) {
 			uint8_t *bytes = (uint8_t *)&message;
 
 			for (size_t at = 0; at < sizeof(message); at++)
 				bytes[at] = rand();
-			message.kind %= 9;
+			message.kind %= 10;
 			message.id %= 16;
 			send_message(message);
 			while (__atomic_load_n(&control->produced[0].index, __ATOMIC_ACQUIRE) != consumed)
@@ -197,8 +257,25 @@ int main(int argc, char **argv)
 		}
 		return 0;
 	}
+	message.flags = WIRE_KEEP;
 	send_message(message);
 	expect("an honest connect", answer(id), WIRE_ACCEPTED);
+	if (!strcmp(what, "again-open")) {
+		message.flags = WIRE_AGAIN;
+		send_message(message);
+		expect("a channel in use, again", answer(id), 0);
+		return 0;
+	}
+	if (!strcmp(what, "drop-open")) {
+		message.kind = WIRE_DROP;
+		send_message(message);
+		expect("a channel in use, dropped", answer(id), 0);
+		return 0;
+	}
+	if (!strncmp(what, "again-", 6)) {
+		again(message, what);
+		return 0;
+	}
 	if (!strcmp(what, "silent"))
 		return 0;
 	if (!strcmp(what, "again")) {

@@ -103,10 +103,16 @@ impl Broker {
             if self.by_vsock.len() >= SHOWN_MAX {
                 self.by_vsock.pop_front();
             }
+            // The next connection of the same process, mostly: five system calls less.
+            let last = self.by_vsock.back().map(|end| &end.label);
+            let program = match last.filter(|last| last.pid == client.pid) {
+                Some(last) => last.program.clone(),
+                None => program_of(client.pid),
+            };
             let label = EndLabel {
                 uid: client.uid,
                 pid: client.pid,
-                program: program_of(client.pid),
+                program,
                 role,
                 local: facts.local,
                 peer: facts.peer,
