@@ -57,6 +57,14 @@ pub enum ToBroker {
     /// The TCP connection stands. One descriptor beside it: its socket, as proof. Answered,
     /// within `wait_ms`, by `FromBroker::Joined` or `Decline`.
     Join { version: u32, role: Role, wait_ms: u64 },
+    /// The process passes a TCP socket on over a Unix socket, and leaves what it has unread for
+    /// whoever gets it. Two descriptors beside it: the socket, as proof, and the estate's memfd.
+    /// First message on a connection of its own, as `Claim` is; answered by `FromBroker::Left`
+    /// or `Decline`.
+    Leave { version: u32 },
+    /// The process got a TCP socket over a Unix socket. One descriptor beside it: the socket, as
+    /// proof. Answered by `FromBroker::Estate` or `Decline`.
+    Claim { version: u32 },
 }
 
 /// What the broker answers.
@@ -80,6 +88,11 @@ pub enum FromBroker {
     /// TCP connection. A connector sends GO on it; an acceptor sends READY with this proof and
     /// waits for GO.
     Joined { proof: u64 },
+    /// Answer to LEAVE: it is kept for some seconds.
+    Left,
+    /// Answer to CLAIM. One descriptor beside it: the estate's memfd. So many more are `left`
+    /// for this socket.
+    Estate { left: u64 },
 }
 
 /// Why a connection has no channel.
@@ -103,6 +116,8 @@ pub enum Decline {
     /// The other end is no program under the library in another guest of this host, or it does
     /// not answer.
     NoGuest = 8,
+    /// Nobody has left anything for this socket that this process may have.
+    NoEstate = 9,
 }
 
 impl Decline {
@@ -116,6 +131,7 @@ impl Decline {
             6 => Self::Taken,
             7 => Self::TooMany,
             8 => Self::NoGuest,
+            9 => Self::NoEstate,
             value => return Err(BadMessage::Reason { value }),
         })
     }
@@ -131,6 +147,7 @@ impl Decline {
             Self::Taken => "end already taken",
             Self::TooMany => "too many offers from this process",
             Self::NoGuest => "no program under yasmin in another guest at the other end",
+            Self::NoEstate => "nothing was left for this socket",
         }
     }
 }
@@ -153,6 +170,8 @@ const GROW: u32 = 4;
 const STATUS: u32 = 5;
 const PREPARE: u32 = 6;
 const JOIN: u32 = 7;
+const LEAVE: u32 = 8;
+const CLAIM: u32 = 9;
 const WELCOME: u32 = 101;
 const REFUSED: u32 = 102;
 const CHANNEL: u32 = 103;
@@ -160,6 +179,8 @@ const DECLINE: u32 = 104;
 const STATUS_REPLY: u32 = 105;
 const PREPARED: u32 = 106;
 const JOINED: u32 = 107;
+const LEFT: u32 = 108;
+const ESTATE: u32 = 109;
 
 /// The fields of a message before they have a meaning.
 struct Fields {
@@ -225,6 +246,8 @@ impl ToBroker {
             Self::Join { version, role, wait_ms } => {
                 Fields { b: wait_ms, c: role as u64, ..Fields::new(JOIN, version, 0) }.encode()
             }
+            Self::Leave { version } => Fields::new(LEAVE, version, 0).encode(),
+            Self::Claim { version } => Fields::new(CLAIM, version, 0).encode(),
         }
     }
 
@@ -256,6 +279,8 @@ impl ToBroker {
                 role: Role::decode(u32::try_from(fields.c).unwrap_or(u32::MAX))?,
                 wait_ms: fields.b,
             },
+            LEAVE => Self::Leave { version: fields.a },
+            CLAIM => Self::Claim { version: fields.a },
             value => return Err(BadMessage::Kind { value }),
         })
     }
@@ -279,6 +304,8 @@ impl FromBroker {
             }
             Self::Prepared => Fields::new(PREPARED, 0, 0),
             Self::Joined { proof } => Fields { b: proof, ..Fields::new(JOINED, 0, 0) },
+            Self::Left => Fields::new(LEFT, 0, 0),
+            Self::Estate { left } => Fields { b: left, ..Fields::new(ESTATE, 0, 0) },
         }
         .encode()
     }
@@ -307,6 +334,8 @@ impl FromBroker {
             STATUS_REPLY => Self::Status { len_bytes: fields.b },
             PREPARED => Self::Prepared,
             JOINED => Self::Joined { proof: fields.b },
+            LEFT => Self::Left,
+            ESTATE => Self::Estate { left: fields.b },
             value => return Err(BadMessage::Kind { value }),
         })
     }

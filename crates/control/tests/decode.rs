@@ -6,7 +6,7 @@ use yasmin_control::{FromBroker, MESSAGE_BYTES, ToBroker};
 /// Datagrams whose kind, roles and classes are often valid.
 fn likely() -> impl Strategy<Value = Vec<u8>> {
     (
-        prop_oneof![0u32..8, 99u32..108, any::<u32>()],
+        prop_oneof![0u32..11, 99u32..111, any::<u32>()],
         prop_oneof![0u32..12, any::<u32>()],
         any::<u64>(),
         prop_oneof![0u64..0x1000, any::<u64>()],

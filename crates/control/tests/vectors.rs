@@ -44,6 +44,7 @@ fn reason(case: &Value) -> Decline {
         "taken" => Decline::Taken,
         "too_many" => Decline::TooMany,
         "no_guest" => Decline::NoGuest,
+        "no_estate" => Decline::NoEstate,
         other => panic!("reason {other}"),
     }
 }
@@ -70,6 +71,8 @@ fn to_broker(case: &Value) -> ToBroker {
             role: role(case),
             wait_ms: number(case, "wait_ms"),
         },
+        "leave" => ToBroker::Leave { version: number(case, "version") as u32 },
+        "claim" => ToBroker::Claim { version: number(case, "version") as u32 },
         other => panic!("message {other}"),
     }
 }
@@ -89,6 +92,8 @@ fn from_broker(case: &Value) -> FromBroker {
         "status" => FromBroker::Status { len_bytes: hex(case, "len_bytes") },
         "prepared" => FromBroker::Prepared,
         "joined" => FromBroker::Joined { proof: hex(case, "proof") },
+        "left" => FromBroker::Left,
+        "estate" => FromBroker::Estate { left: hex(case, "left") },
         other => panic!("message {other}"),
     }
 }

@@ -57,18 +57,18 @@ pub fn has_news() -> bool {
 /// Offers the connection, with its socket as proof. False: no broker now.
 pub fn offer(fd: c_int, id: u64, is_acceptor: bool) -> bool {
     let role = if is_acceptor { Role::Acceptor } else { Role::Connector };
-    send(ToBroker::Offer { id, role }, Some(fd))
+    send(ToBroker::Offer { id, role }, &[fd])
 }
 
 pub fn release(id: u64) {
     if is_current(id) {
-        send(ToBroker::Release { id }, None);
+        send(ToBroker::Release { id }, &[]);
     }
 }
 
 pub fn grow(id: u64, class: u8) {
     if is_current(id) {
-        send(ToBroker::Grow { id, class }, None);
+        send(ToBroker::Grow { id, class }, &[]);
     }
 }
 
@@ -109,7 +109,7 @@ pub fn open() -> Option<c_int> {
 }
 
 /// On such a connection.
-pub fn send_once(fd: c_int, message: ToBroker, passed: Option<c_int>) -> bool {
+pub fn send_once(fd: c_int, message: ToBroker, passed: &[c_int]) -> bool {
     transmit(fd, message, passed) == MESSAGE_BYTES as isize
 }
 
@@ -205,15 +205,15 @@ fn greet(fd: c_int) -> bool {
     let mut comm = [0u8; COMM_BYTES];
     // SAFETY: the kernel writes 16 bytes.
     unsafe { call!(prctl, PR_GET_NAME, comm.as_mut_ptr()) };
-    send_on(fd, ToBroker::Hello { version: CONTROL_VERSION, comm }, None)
+    send_on(fd, ToBroker::Hello { version: CONTROL_VERSION, comm }, &[])
 }
 
-fn send(message: ToBroker, passed: Option<c_int>) -> bool {
+fn send(message: ToBroker, passed: &[c_int]) -> bool {
     let fd = FD.load(Ordering::Relaxed);
     fd >= 0 && send_on(fd, message, passed)
 }
 
-fn send_on(fd: c_int, message: ToBroker, passed: Option<c_int>) -> bool {
+fn send_on(fd: c_int, message: ToBroker, passed: &[c_int]) -> bool {
     let ret = transmit(fd, message, passed);
     if ret < 0 && ret != -(EAGAIN as isize) {
         lose(fd);
@@ -221,18 +221,27 @@ fn send_on(fd: c_int, message: ToBroker, passed: Option<c_int>) -> bool {
     ret == MESSAGE_BYTES as isize
 }
 
-fn transmit(fd: c_int, message: ToBroker, passed: Option<c_int>) -> isize {
+/// With at most two descriptors beside it.
+fn transmit(fd: c_int, message: ToBroker, passed: &[c_int]) -> isize {
     let mut raw = message.encode();
     let mut piece = IoVec { base: raw.as_mut_ptr(), len: raw.len() };
-    // One cmsghdr with one descriptor: length 20, SOL_SOCKET, SCM_RIGHTS.
-    let mut control = [20u64, 1 << 32 | 1, passed.unwrap_or(-1) as u32 as u64];
+    // One cmsghdr: length, SOL_SOCKET, SCM_RIGHTS, descriptors.
+    let passed = &passed[..passed.len().min(2)];
+    let mut control = [16 + 4 * passed.len() as u64, 1 << 32 | 1, 0];
+    for (at, fd) in passed.iter().enumerate() {
+        control[2] |= u64::from(*fd as u32) << (32 * at);
+    }
     let message = MsgHdr {
         name: core::ptr::null_mut(),
         namelen: 0,
         iov: &raw mut piece,
         iovlen: 1,
-        control: if passed.is_some() { control.as_mut_ptr().cast() } else { core::ptr::null_mut() },
-        controllen: if passed.is_some() { 24 } else { 0 },
+        control: if passed.is_empty() {
+            core::ptr::null_mut()
+        } else {
+            control.as_mut_ptr().cast()
+        },
+        controllen: if passed.is_empty() { 0 } else { 24 },
         flags: 0,
     };
     // SAFETY: message and what it names are ours.
@@ -373,7 +382,11 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
         }
         FromBroker::Decline { id, .. } => promote::declined(descriptor_of(id), id),
         // To those who ask on a connection of their own.
-        FromBroker::Status { .. } | FromBroker::Prepared | FromBroker::Joined { .. } => {}
+        FromBroker::Status { .. }
+        | FromBroker::Prepared
+        | FromBroker::Joined { .. }
+        | FromBroker::Left
+        | FromBroker::Estate { .. } => {}
     }
 }
 

@@ -31,7 +31,7 @@ impl Errand {
     pub fn ask(
         &self,
         message: ToBroker,
-        passed: Option<c_int>,
+        passed: &[c_int],
         until_ns: u64,
     ) -> Option<(FromBroker, Passed)> {
         if !broker::send_once(self.fd, message, passed) || !wait(self.fd, POLLIN, until_ns) {
@@ -45,7 +45,7 @@ impl Errand {
         let left_ns = until_ns.saturating_sub(clock::now_ns());
         let wait_ms = left_ns.div_ceil(1_000_000);
         let message = ToBroker::Join { version: CONTROL_VERSION, role, wait_ms };
-        let answer = self.ask(message, Some(fd), until_ns + ANSWER_MORE_MS * 1_000_000)?;
+        let answer = self.ask(message, &[fd], until_ns + ANSWER_MORE_MS * 1_000_000)?;
         let (FromBroker::Joined { proof }, mut passed) = answer else { return None };
         passed.take(0).map(|vsock| (vsock, proof))
     }
@@ -67,7 +67,7 @@ pub fn wait(fd: c_int, events: i16, until_ns: u64) -> bool {
     }
 }
 
-/// How long connect and accept may wait for the other side.
+/// How long connect and accept may wait for another guest.
 pub fn wait_ns() -> u64 {
     u64::from(config::GUEST_WAIT_MS.load(Ordering::Relaxed)) * 1_000_000
 }

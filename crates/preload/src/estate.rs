@@ -5,10 +5,7 @@
 //! and the end's private pages and that string move into a memfd, at the same addresses here.
 //! The other program inherits the memfd like the socket; its library finds it when it is
 //! loaded, and both programs read on under the locks in it.
-//!
-//! ```text
-//! 0x0000 header    0x1000 side page    0x2000 the channel's pages, as they were
-//! ```
+//! Its layout: `yasmin_channel::estate`.
 //!
 //! It lies at a high number, where no program looks for free ones.
 
@@ -16,18 +13,15 @@ use core::ffi::c_int;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use yasmin_channel::estate::{CHANNEL_AT, MAGIC, SIDE_AT, VERSION};
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_wire::layout::{self, class_bytes};
 
 use crate::conn::{Conn, Mapped};
 use crate::sys::{self, PollFd, SO_COOKIE, SOL_SOCKET, call};
 use crate::table::{self, Entry};
-use crate::{process, tcp};
+use crate::{passing, process, tcp};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"YASMINES");
-const VERSION: u32 = 1;
-const SIDE_AT: usize = 0x1000;
-const CHANNEL_AT: usize = 0x2000;
 /// How many can be inherited at a time.
 const NUMBERS: usize = 256;
 /// Sockets that were handed over are looked for below this number.
@@ -46,7 +40,8 @@ struct Header {
     version: u32,
     is_acceptor: u32,
     max_class: u32,
-    nodelay: u32,
+    /// TCP_NOTSENT_LOWAT.
+    lowat: u32,
     cookie: u64,
     /// TCP bytes read before the channel came.
     read_before: u64,
@@ -77,7 +72,7 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         version: VERSION,
         is_acceptor: u32::from(!conn.is_connector()),
         max_class: u32::from(max_class),
-        nodelay: conn.nodelay.load(Ordering::Relaxed),
+        lowat: passing::lowat(fd).unwrap_or(0),
         cookie,
         read_before: conn.read_before(),
     };
@@ -234,28 +229,78 @@ pub fn adopt() {
     }
 }
 
+/// `None`: it is no estate. Its header may change at any time: this copy is what counts.
 fn header_of(number: c_int) -> Option<Header> {
     let mut header = core::mem::MaybeUninit::<Header>::uninit();
     // SAFETY: the kernel writes at most a header.
     let ret = unsafe { call!(pread64, number, header.as_mut_ptr(), size_of::<Header>(), 0) };
+    // SAFETY: no memory involved.
+    let seals = unsafe { call!(fcntl, number, F_GET_SEALS) };
+    if ret != size_of::<Header>() as isize || seals != SEALS as isize {
+        return None;
+    }
     // SAFETY: written whole, and any bytes are one.
-    (ret == size_of::<Header>() as isize).then(|| unsafe { header.assume_init() })
+    let header = unsafe { header.assume_init() };
+    let is_known = header.magic == MAGIC
+        && header.version == VERSION
+        && header.max_class <= u32::from(layout::MAX_CLASS);
+    if !is_known {
+        return None;
+    }
+    const SEEK_END: usize = 2;
+    // SAFETY: no memory involved. Nobody uses its offset.
+    let len = unsafe { call!(lseek, number, 0, SEEK_END) };
+    let needed = CHANNEL_AT + layout::channel_bytes(header.max_class as u8);
+    (len >= needed as isize).then_some(header)
 }
 
 fn is_estate(number: c_int) -> bool {
-    // SAFETY: no memory involved.
-    let seals = unsafe { call!(fcntl, number, F_GET_SEALS) };
-    seals == SEALS as isize
-        && header_of(number).is_some_and(|header| {
-            header.magic == MAGIC
-                && header.version == VERSION
-                && header.max_class <= u32::from(layout::MAX_CLASS)
-        })
+    header_of(number).is_some()
+}
+
+/// The estate of a socket that this process got as `fd`, with its TCP_NOTSENT_LOWAT. `None`: it
+/// is not what it should be.
+pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<u32> {
+    let memfd = Memfd { fd: memfd };
+    let header = header_of(memfd.fd).filter(|header| header.cookie == cookie)?;
+    let number = memfd.keep()?;
+    let side = sys::map_file_at(number, SIDE_BYTES, SIDE_AT).map(|side| side.cast::<Side>());
+    let conn = side.and_then(|side| over(fd, number, &header, side));
+    match conn {
+        Some(conn) => set(conn, number),
+        None => {
+            sys::close(number);
+        }
+    }
+    conn.map(|_| header.lowat)
+}
+
+/// An estate of a connection that this process holds already: it counts once.
+pub fn own(conn: &Conn, memfd: c_int) -> Option<u32> {
+    let memfd = Memfd { fd: memfd };
+    conn.one_less_holds();
+    header_of(memfd.fd).map(|header| header.lowat)
+}
+
+/// A connection over the pages of the estate at `number`. Unmaps `side` if there is none.
+fn over(fd: c_int, number: c_int, header: &Header, side: *mut Side) -> Option<&'static Conn> {
+    let max_class = header.max_class as u8;
+    let len = layout::channel_bytes(max_class);
+    let Some(base) = sys::map_file_at(number, len, CHANNEL_AT) else {
+        // SAFETY: mapped by the caller; nobody else knows of it.
+        unsafe { sys::unmap(side.cast(), SIDE_BYTES) };
+        return None;
+    };
+    let pages = Mapped { base, side, max_class };
+    let conn = Conn::over(fd, pages, header.is_acceptor != 0, header.read_before)?;
+    conn.share();
+    conn.plain.store(1, Ordering::Relaxed);
+    table::set_conn(fd, conn);
+    Some(conn)
 }
 
 fn adopt_one(number: c_int) -> bool {
     let Some(header) = header_of(number) else { return false };
-    let max_class = header.max_class as u8;
     let Some(side) = sys::map_file_at(number, SIDE_BYTES, SIDE_AT) else { return false };
     let side = side.cast::<Side>();
     let end = (sys::descriptor_limit() as c_int).min(SOCKETS_BELOW);
@@ -268,16 +313,7 @@ fn adopt_one(number: c_int) -> bool {
             conn.name(fd);
             continue;
         }
-        let len = layout::channel_bytes(max_class);
-        let Some(base) = sys::map_file_at(number, len, CHANNEL_AT) else { break };
-        let pages = Mapped { base, side, max_class };
-        let is_acceptor = header.is_acceptor != 0;
-        let Some(conn) = Conn::over(fd, pages, is_acceptor, header.read_before) else {
-            return false;
-        };
-        conn.share();
-        conn.plain.store(1, Ordering::Relaxed);
-        table::set_conn(fd, conn);
+        let Some(conn) = over(fd, number, &header, side) else { return false };
         found = Some(conn);
     }
     if let Some(conn) = found {

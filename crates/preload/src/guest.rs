@@ -11,13 +11,11 @@
 //! | file | noun |
 //! |---|---|
 //! | `directory` | which address is which guest's |
-//! | `errand` | what the broker is asked for one connection |
 //! | `change` | the vsock connection takes the socket's place |
 //! | `options`, `moved` | options and calls afterwards |
 
 mod change;
 mod directory;
-mod errand;
 mod moved;
 mod options;
 
@@ -26,6 +24,7 @@ use core::sync::atomic::Ordering;
 
 use yasmin_control::{CONTROL_VERSION, FromBroker, Role, ToBroker, guest, silence};
 
+use crate::errand::{Errand, wait, wait_ns};
 use crate::sys::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT, SOL_SOCKET, call};
 use crate::table::{self, Entry};
 use crate::{clock, memory, process, tcp};
@@ -35,7 +34,6 @@ pub use options::{refuses_option, shares_option};
 
 use change::Change;
 use directory::{AF_INET, AF_INET6, endpoint, table};
-use errand::{Errand, wait, wait_ns};
 
 /// The acceptor has said READY: the connector answers at once, or something is very wrong.
 const GO_WITHIN_MS: u64 = 2000;
@@ -77,7 +75,7 @@ pub unsafe fn prepare(fd: c_int, addr: *const c_void, len: u32) -> Option<Errand
     let message = ToBroker::Prepare { version: CONTROL_VERSION, to };
     let until_ns = clock::now_ns() + wait_ns();
     let errand = errand.filter(|errand| {
-        matches!(errand.ask(message, None, until_ns), Some((FromBroker::Prepared, _)))
+        matches!(errand.ask(message, &[], until_ns), Some((FromBroker::Prepared, _)))
     });
     sys::set_errno(saved);
     errand

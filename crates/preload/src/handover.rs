@@ -1,4 +1,4 @@
-//! Sockets that other programs get: by exec, by starting a program, over a Unix socket.
+//! Sockets that other programs get by exec or by being started; see `passing` for the others.
 //!
 //! What is handed over is parked for good, and once its ring is drained it is plain TCP in
 //! every respect. While bytes lie unread in the ring:
@@ -121,25 +121,6 @@ pub fn exec_failed() {
     sys::set_errno(saved);
 }
 
-/// The program sends `fd` to another process.
-pub fn pass(fd: c_int) {
-    match table::get(fd) {
-        Entry::Conn(conn) => {
-            conn.park_for_good(fd);
-            conn.settle(fd);
-            if !conn.retires_drained(fd) {
-                conn.side().rx.foreign.store(1, Ordering::Relaxed);
-            }
-        }
-        Entry::Candidate(candidate) => {
-            process::drop_slot(candidate.slot());
-            table::clear(fd);
-        }
-        Entry::Fresh => table::clear(fd),
-        _ => {}
-    }
-}
-
 /// libc will write to `fd` by itself.
 pub fn leave_writes(fd: c_int) {
     match table::get(fd) {
@@ -175,7 +156,7 @@ impl Handed {
 
 impl Conn {
     /// Plain TCP, if nothing is unread. Parked for good.
-    fn retires_drained(&'static self, fd: c_int) -> bool {
+    pub fn retires_drained(&'static self, fd: c_int) -> bool {
         {
             let Ok(_rx) = self.lock_rx(fd) else { return true };
             if self.is_unread() || self.receiver().is_broken() {
@@ -217,22 +198,28 @@ impl Conn {
         }
     }
 
-    /// Has the next program inherit what is unread. False: it stays here.
-    fn leaves(&'static self, fd: c_int, way: Way) -> bool {
+    /// Its estate, made if need be, and if so entered when it `is_own`. `None`: other processes
+    /// hold the end too, and share the ring as it is.
+    pub fn estate(&'static self, fd: c_int, is_own: bool) -> Option<c_int> {
         if let Some(number) = estate::of(self) {
-            estate::set_inherited(number, true);
-            return true;
+            return Some(number);
         }
-        let (Ok(_rx), Ok(_tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else { return false };
+        let (Ok(_rx), Ok(_tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else { return None };
         if !self.is_sole_holder() {
-            return false;
+            return None;
         }
-        let Some(number) = estate::make(self, fd) else { return false };
-        estate::set_inherited(number, true);
-        // A child that borrows this memory has numbers of its own.
-        if way != Way::Borrowed {
+        let number = estate::make(self, fd)?;
+        if is_own {
             estate::set(self, number);
         }
+        Some(number)
+    }
+
+    /// Has the next program inherit what is unread. False: it stays here.
+    fn leaves(&'static self, fd: c_int, way: Way) -> bool {
+        // A child that borrows this memory has numbers of its own.
+        let Some(number) = self.estate(fd, way != Way::Borrowed) else { return false };
+        estate::set_inherited(number, true);
         true
     }
 

@@ -300,7 +300,6 @@ impl<M: Memory> Receiver<'_, M> {
     }
 
     pub fn unread_bytes(&self) -> u32 {
-        let state = self.state;
-        state.tail_seen.position().since(state.head.position()) as u32
+        self.state.unread_bytes()
     }
 }

@@ -110,6 +110,11 @@ impl ReceiverState {
         state
     }
 
+    /// Bytes that the reader knows of and has not taken.
+    pub fn unread_bytes(&self) -> u32 {
+        self.tail_seen.position().since(self.head.position()) as u32
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             0 => Phase::Parked,

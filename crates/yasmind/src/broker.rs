@@ -4,10 +4,12 @@
 //! makes the process `doomed`, and the event loop disconnects it.
 
 mod ends;
+mod estates;
 mod guests;
 mod status;
 
 use self::ends::WAITING;
+pub use self::estates::ESTATES;
 use crate::budget::Budget;
 use crate::channel::{Channel, EndLabel};
 use crate::client::{Client, Gone, Received};
@@ -92,6 +94,7 @@ pub struct Broker {
     /// `None`: there are none, or we cannot talk to them.
     guests: Option<Guests>,
     by_vsock: VecDeque<guests::ByVsock>,
+    estates: estates::Estates,
     /// To be disconnected by the event loop.
     pub doomed: Vec<u64>,
 }
@@ -120,6 +123,7 @@ impl Broker {
             table: Table::new(WAITING),
             guests: None,
             by_vsock: VecDeque::new(),
+            estates: estates::Estates::default(),
             // The event loop's own tokens, and those of `guests`, are below.
             next: 1 << 32,
             doomed: Vec::new(),
@@ -129,6 +133,11 @@ impl Broker {
     fn name(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Nobody is connected, and nothing waits for somebody.
+    pub fn is_idle(&self) -> bool {
+        self.clients.is_empty() && self.estates.is_empty()
     }
 
     pub fn clients(&self) -> usize {
@@ -179,6 +188,8 @@ impl Broker {
         }
         self.declined.retain(|declined| declined.client != token);
         self.askers.retain(|&asker| asker != token);
+        let asked = self.estates.disconnected(token);
+        self.examiner.close(client.uid, asked);
         if let Some(user) = self.users.get_mut(&client.uid) {
             user.clients -= 1;
             user.ends -= client.ends.len();
@@ -200,7 +211,9 @@ impl Broker {
                 ToBroker::Hello { version, .. }
                 | ToBroker::Status { version }
                 | ToBroker::Prepare { version, .. }
-                | ToBroker::Join { version, .. },
+                | ToBroker::Join { version, .. }
+                | ToBroker::Leave { version }
+                | ToBroker::Claim { version },
             ) if version != CONTROL_VERSION => {
                 let _ = client.send(FromBroker::Refused { version: CONTROL_VERSION }, &[]);
                 Err(Gone)
@@ -218,6 +231,8 @@ impl Broker {
                 let fd = if fds.len() == 1 { fds.pop() } else { None };
                 self.join(token, role, wait_ms, fd, now)
             }
+            Ok(ToBroker::Leave { .. }) if !greeted => self.leave(token, std::mem::take(&mut fds)),
+            Ok(ToBroker::Claim { .. }) if !greeted => self.claim(token, std::mem::take(&mut fds)),
             Ok(ToBroker::Offer { id, role }) if greeted => {
                 let fd = if fds.len() == 1 { fds.pop() } else { None };
                 self.offered(token, id, role, fd)

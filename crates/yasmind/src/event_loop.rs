@@ -1,6 +1,6 @@
 //! The one thread that serves: waits for connections, messages, findings and signals.
 
-use crate::broker::{Broker, Limits};
+use crate::broker::{Broker, ESTATES, Limits};
 use crate::budget::Budget;
 use crate::cli::Args;
 use crate::diag::Diag;
@@ -29,7 +29,7 @@ const MESSAGES_PER_TURN: usize = 16;
 const ACCEPTS_PER_TURN: usize = 64;
 
 /// Descriptors kept for everything but clients.
-const SPARE_FDS: usize = 1024;
+const SPARE_FDS: usize = 1024 + 2 * ESTATES;
 
 /// Processes of one user who is not root.
 const CLIENTS_PER_USER: usize = 4096;
@@ -217,7 +217,7 @@ impl EventLoop {
         for at in deadlines.into_iter().flatten() {
             at_most(at.saturating_duration_since(now));
         }
-        if let Some(limit) = self.exit_when_idle.filter(|_| self.broker.clients() == 0) {
+        if let Some(limit) = self.exit_when_idle.filter(|_| self.broker.is_idle()) {
             let idle = now.saturating_duration_since(self.idle_since);
             if idle >= limit {
                 return None;

@@ -8,6 +8,7 @@
 
 use crate::facts::{self, Facts};
 use crate::numbers::Reader;
+use crate::sys::sockopt;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{HashMap, VecDeque};
@@ -28,7 +29,7 @@ const HELD_PER_USER: usize = 256;
 
 const STACK_BYTES: usize = 256 << 10;
 
-/// What was found out about the socket that was offered as end `serial`.
+/// What was found out about the socket that came as `serial`: an end, or see `broker`.
 pub struct Finding {
     /// Who offered it.
     pub client: u64,
@@ -41,6 +42,8 @@ struct Job {
     /// The client and the end to examine the first descriptor for; `None` only to close all.
     end: Option<(u64, u64)>,
     fds: Vec<OwnedFd>,
+    /// Not only close them: they are TCP sockets whose connections are to end with a reset.
+    resets: bool,
 }
 
 #[derive(Default)]
@@ -132,14 +135,19 @@ impl Examiner {
 
     /// Examines `fd` for `client`'s end `serial`, then closes it.
     pub fn examine(&self, uid: u32, client: u64, serial: u64, fd: OwnedFd) {
-        self.push(Job { uid, end: Some((client, serial)), fds: vec![fd] });
+        self.push(Job { uid, end: Some((client, serial)), fds: vec![fd], resets: false });
     }
 
     /// Closes what came from `uid`.
     pub fn close(&self, uid: u32, fds: Vec<OwnedFd>) {
         if !fds.is_empty() {
-            self.push(Job { uid, end: None, fds });
+            self.push(Job { uid, end: None, fds, resets: false });
         }
+    }
+
+    /// Resets the connection of a TCP socket that came from `uid`, and closes it.
+    pub fn reset(&self, uid: u32, socket: OwnedFd) {
+        self.push(Job { uid, end: None, fds: vec![socket], resets: true });
     }
 
     fn push(&self, job: Job) {
@@ -229,7 +237,9 @@ fn serve(shared: &Shared, generation: u64) {
 fn run(shared: &Shared, job: Job) {
     if let (Some((client, serial)), Some(fd)) = (job.end, job.fds.first()) {
         let mut facts = facts::examine(fd);
-        if let (Ok(facts), Some(reader)) = (&mut facts, &shared.reader) {
+        if let (Ok(facts), Some(reader)) = (&mut facts, &shared.reader)
+            && facts.is_plain
+        {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
             match reader.read(fd.as_fd(), facts.cookie) {
                 Ok(numbers) => facts.numbers = Some(numbers),
@@ -239,6 +249,9 @@ fn run(shared: &Shared, job: Job) {
         shared.lock().findings.push(Finding { client, serial, facts });
         // Cannot fail but when 2^64 findings wait.
         let _ = rustix::io::write(&shared.done, &1u64.to_ne_bytes());
+    }
+    if job.resets {
+        job.fds.iter().for_each(sockopt::reset);
     }
     drop(job.fds);
 }
@@ -273,7 +286,7 @@ mod tests {
 
     #[test]
     fn users_take_turns() {
-        let job = |uid, serial| Job { uid, end: Some((0, serial)), fds: Vec::new() };
+        let job = |uid, serial| Job { uid, end: Some((0, serial)), fds: Vec::new(), resets: false };
         let mut work = Work::default();
         for (uid, serial) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30), (2, 21)] {
             work.push(job(uid, serial));

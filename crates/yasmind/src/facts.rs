@@ -14,6 +14,8 @@ pub struct Facts {
     pub netns: Option<u64>,
     pub local: SocketAddr,
     pub peer: SocketAddr,
+    /// Established, and no data travelled in its SYN: its positions can be counted.
+    pub is_plain: bool,
     /// Bound to a device: what its addresses mean depends on the device.
     pub bound: bool,
     /// `None` without BPF.
@@ -51,9 +53,6 @@ pub fn examine(fd: impl AsFd) -> Result<Facts, Decline> {
         return Err(Decline::NotTcp);
     }
     let (state, options) = sockopt::tcp_state_and_options(fd).map_err(not_tcp)?;
-    if state != ESTABLISHED || options & SYN_DATA != 0 {
-        return Err(Decline::NotTcp);
-    }
     let local = rustix::net::getsockname(fd).ok().and_then(|any| SocketAddr::try_from(any).ok());
     let peer = rustix::net::getpeername(fd).ok().flatten();
     let peer = peer.and_then(|any| SocketAddr::try_from(any).ok());
@@ -68,6 +67,7 @@ pub fn examine(fd: impl AsFd) -> Result<Facts, Decline> {
         netns: sockopt::netns_cookie(fd).ok(),
         local,
         peer,
+        is_plain: state == ESTABLISHED && options & SYN_DATA == 0,
         bound: sockopt::bound_device(fd).map_or(true, |device| device != 0),
         numbers: None,
     })
@@ -101,6 +101,7 @@ mod tests {
         assert_ne!(a.cookie, b.cookie);
         assert_eq!(a.netns, b.netns);
         assert!(!a.bound);
+        assert!(a.is_plain && b.is_plain);
     }
 
     #[test]
@@ -116,7 +117,7 @@ mod tests {
         drop(acceptor);
         // The FIN is there when the end of the stream is read.
         std::io::Read::read(&mut &connector, &mut [0]).unwrap();
-        assert_eq!(examine(&connector).unwrap_err(), Decline::NotTcp);
+        assert!(!examine(&connector).unwrap().is_plain);
     }
 
     #[test]

@@ -280,3 +280,120 @@ fn a_daemon_keeps_one_connection() {
         duo.a("recv C 10");
     });
 }
+
+/// With bytes unread in the ring: they go with the socket.
+#[test]
+fn unread_bytes_that_are_passed_on() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("spawn P");
+        for ends in [false, true] {
+            duo.warm("C");
+            duo.b(&format!("set C notsent {}", if ends { 0 } else { 100_000 }));
+            duo.a("send C 5000");
+            duo.b("recvall C 1000");
+            if ends {
+                duo.a("shutdown C wr");
+            }
+            duo.b("give U C");
+            duo.b("close C");
+            duo.b("in P take V C");
+            duo.b("in P get C notsent");
+            duo.b("in P unread C");
+            duo.b("in P epoll E");
+            duo.b("in P epadd E C in+et");
+            duo.b("in P epwait E 0");
+            duo.b("in P recvall C 4000");
+            if ends {
+                duo.b("in P recv C 10");
+            } else {
+                duo.a("send C 10");
+                duo.b("in P epwait E 1000");
+                duo.b("in P recvall C 10");
+            }
+            duo.b("in P send C 10");
+            duo.a("recvall C 10");
+            duo.b("in P close C");
+            duo.b("in P close E");
+            duo.a("recv C 10");
+        }
+    });
+}
+
+/// Who has passed it on may read on as well, and pass it on again, also to itself.
+#[test]
+fn several_share_what_is_unread() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("spawn P");
+        duo.b("spawn Q");
+        duo.warm("C");
+        duo.a("send C 9000");
+        for _ in 0..3 {
+            duo.b("give U C");
+        }
+        duo.b("in P take V D");
+        duo.b("take V D");
+        for who in ["", "in P "] {
+            duo.b(&format!("{who}recvall D 500"));
+            duo.b("recvall C 500");
+        }
+        duo.b("in Q take V D");
+        duo.b("in Q recvall D 1000");
+        duo.b("in P give U D");
+        duo.b("in P close D");
+        duo.b("close C");
+        duo.b("recvall D 1000");
+        duo.b("close D");
+        duo.b("in Q take V E");
+        duo.b("in Q recvall E 1000");
+        duo.b("in Q close D");
+        duo.b("in Q recvall E 4000");
+        duo.a("send C 10");
+        duo.b("in Q recvall E 10");
+        duo.b("in Q close E");
+        duo.a("recv C 10");
+    });
+}
+
+/// With the last holder, unread bytes are a reset; not before.
+#[test]
+fn what_was_passed_on_is_closed_unread() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("spawn P");
+        duo.warm("C");
+        duo.a("send C 5000");
+        duo.b("give U C");
+        duo.b("in P take V D");
+        duo.b("in P recvall D 1000");
+        duo.b("close C");
+        duo.a("poll C rdhup 20");
+        duo.b("in P close D");
+        duo.a("poll C rdhup 1000");
+        duo.a("recv C 10");
+    });
+}
+
+/// A message that is not sent passes nothing on.
+#[test]
+fn a_message_that_fails() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.warm("C");
+        duo.a("send C 5000");
+        duo.b("close V");
+        duo.b("give U C");
+        duo.b("give U C");
+        duo.b("recvall C 1000");
+        duo.b("close U");
+        duo.b("pair U V");
+        duo.b("spawn P");
+        duo.b("give U C");
+        duo.b("close C");
+        duo.b("in P take V C");
+        duo.b("in P recvall C 4000");
+        duo.b("in P close C");
+        duo.a("recv C 10");
+    });
+}

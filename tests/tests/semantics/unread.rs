@@ -240,23 +240,31 @@ fn unread_bytes_are_never_a_silent_gap() {
     }
 }
 
-/// Nor one that gets it over a Unix socket.
+/// Nor one that gets it over a Unix socket: nobody claims what was left for it, within seconds.
 #[test]
-fn unread_bytes_that_are_passed_on() {
-    let lab = Lab::new(Net::Loopback, Knobs::at_once());
-    if lab.mode == Mode::Tcp {
-        return;
+fn unread_bytes_passed_to_a_program_without_the_library() {
+    for keeps in [false, true] {
+        let lab = Lab::new(Net::Loopback, Knobs::at_once());
+        if lab.mode == Mode::Tcp {
+            return;
+        }
+        let mut duo = Duo::new(lab, peer!("script"));
+        duo.b("pair U V");
+        duo.b("spawn P plain");
+        duo.warm("C");
+        duo.a("send C 5000");
+        duo.b("give U C");
+        duo.b("in P take V C");
+        if keeps {
+            // Longer than anybody may take to claim it: it is still there for the one who keeps.
+            duo.a("poll C in 6000");
+            duo.b("recvall C 1000");
+        }
+        duo.b("close C");
+        duo.b("in P poll C in 8000");
+        assert_eq!(duo.b("in P recv C 10"), "ECONNRESET", "keeps: {keeps}");
+        assert_eq!(duo.a("recv C 10"), "ECONNRESET", "keeps: {keeps}");
     }
-    let mut duo = Duo::new(lab, peer!("script"));
-    duo.b("pair U V");
-    duo.b("spawn P");
-    duo.warm("C");
-    duo.a("send C 5000");
-    duo.b("give U C");
-    duo.b("in P take V C");
-    duo.b("recvall C 1000");
-    duo.b("close C");
-    assert_eq!(duo.b("in P recv C 10"), "ECONNRESET");
 }
 
 /// stdio cannot read from a ring either.

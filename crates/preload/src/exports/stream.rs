@@ -9,7 +9,7 @@ use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, guest, handover, memory, options, process, real, recv, send};
+use crate::{clock, guest, memory, options, passing, process, real, recv, send};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
@@ -203,8 +203,14 @@ pub unsafe extern "C" fn pwritev2(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize {
     if table::raw(fd) == 0 || !memory::is_readable(msg, 1) {
-        // SAFETY: the program's own arguments.
-        return unsafe { real::recvmsg(fd, msg, flags) };
+        // SAFETY: the program's own arguments, and what the kernel made of them.
+        unsafe {
+            let ret = real::recvmsg(fd, msg, flags);
+            if ret >= 0 {
+                passing::received(&*msg);
+            }
+            return ret;
+        }
     }
     // SAFETY: the program's own message.
     let to = unsafe { Buffers::many((*msg).iov, (*msg).iovlen) };
@@ -272,11 +278,16 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) ->
     let has_control = len > 0 && memory::is_readable(control, len);
     if has_control {
         // SAFETY: as above, and so are the control data.
-        unsafe { passes_descriptors(&*msg) };
+        unsafe { passing::before(&*msg) };
     }
     if table::raw(fd) == 0 {
         // SAFETY: the program's own arguments.
-        return unsafe { real::sendmsg(fd, msg, flags) };
+        let ret = unsafe { real::sendmsg(fd, msg, flags) };
+        if ret < 0 && has_control {
+            // SAFETY: as above.
+            unsafe { passing::failed(&*msg) };
+        }
+        return ret;
     }
     if len > 0
         && let Entry::Conn(conn) = table::get(fd)
@@ -289,37 +300,6 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) ->
     transmit(fd, from, flags, || unsafe { real::sendmsg(fd, msg, flags) })
 }
 
-/// Descriptors that another process gets: it knows nothing of their rings.
-///
-/// # Safety
-/// The message's control data as the program passed it.
-unsafe fn passes_descriptors(msg: &MsgHdr) {
-    let (base, len) = (msg.control.cast::<u8>(), msg.controllen);
-    let mut at = 0;
-    while at + 16 <= len {
-        // SAFETY: inside the control data.
-        let (size, level, kind) = unsafe {
-            let head = base.add(at);
-            (
-                head.cast::<usize>().read_unaligned(),
-                head.add(8).cast::<c_int>().read_unaligned(),
-                head.add(12).cast::<c_int>().read_unaligned(),
-            )
-        };
-        if size < 16 || size > len - at {
-            return;
-        }
-        if level == sys::SOL_SOCKET && kind == 1 {
-            for i in 0..(size - 16) / 4 {
-                // SAFETY: inside this control message.
-                let fd = unsafe { base.add(at + 16).cast::<c_int>().add(i).read_unaligned() };
-                handover::pass(fd);
-            }
-        }
-        at += (size + 7) & !7;
-    }
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmmsg(
     fd: c_int,
@@ -330,9 +310,14 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     if !matches!(table::get(fd), Entry::Conn(_)) {
         // SAFETY: the program's own arguments.
-        return counted_if_candidate(fd, || unsafe {
+        let received = counted_if_candidate(fd, || unsafe {
             real::recvmmsg(fd, msgs, count, flags, timeout) as isize
         }) as c_int;
+        for i in 0..received.max(0) as usize {
+            // SAFETY: the kernel has filled so many.
+            unsafe { passing::received(&(*msgs.add(i)).hdr) };
+        }
+        return received;
     }
     // SAFETY: the program's own arguments.
     let limit = if timeout.is_null() { None } else { unsafe { Timeout::from_timespec(timeout) } };
@@ -369,10 +354,25 @@ pub unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     if !matches!(table::get(fd), Entry::Conn(_) | Entry::Guest(_)) {
+        // SAFETY: the program's own messages.
+        let with_control = |from: usize, each: unsafe fn(&MsgHdr)| unsafe {
+            for i in from..(count as usize).min(iov::PIECES_MAX) {
+                let one = &raw const (*msgs.add(i)).hdr;
+                if memory::is_readable(one, 1)
+                    && (*one).controllen > 0
+                    && memory::is_readable((*one).control.cast::<u8>(), (*one).controllen)
+                {
+                    each(&*one);
+                }
+            }
+        };
+        with_control(0, passing::before);
         // SAFETY: the program's own arguments.
-        return counted_if_candidate(fd, || unsafe {
-            real::sendmmsg(fd, msgs, count, flags) as isize
-        }) as c_int;
+        let sent =
+            counted_if_candidate(fd, || unsafe { real::sendmmsg(fd, msgs, count, flags) as isize })
+                as c_int;
+        with_control(sent.max(0) as usize, passing::failed);
+        return sent;
     }
     let count = count.min(iov::PIECES_MAX as u32);
     for i in 0..count {

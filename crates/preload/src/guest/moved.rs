@@ -5,7 +5,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 
 use super::LINGER_0;
-use super::errand::{wait, wait_ns};
+use crate::errand::{wait, wait_ns};
 use crate::iov::Buffers;
 use crate::sys::{self, IoVec, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, POLLIN, SOL_SOCKET, call};
 use crate::table::{self, Entry};

@@ -92,6 +92,10 @@ impl Broker {
         if let Some(client) = self.clients.get_mut(&name) {
             client.examined -= 1;
         }
+        if serial == super::estates::ESTATE {
+            return self.found_for_estate(name, facts, now);
+        }
+        let facts = facts.and_then(|facts| facts.is_plain.then_some(facts).ok_or(Decline::NotTcp));
         if serial == super::guests::JOIN {
             return self.found_join(name, facts, now);
         }
@@ -208,12 +212,14 @@ impl Broker {
             self.decline_waiting(serial, Decline::NoProof, now);
         }
         self.expire_guests(now);
+        self.expire_estates(now);
     }
 
     /// When `expire` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
         let guests = self.guests().and_then(crate::guests::Guests::next_expiry);
-        self.table.oldest().map(|since| since + PATIENCE).into_iter().chain(guests).min()
+        let offers = self.table.oldest().map(|since| since + PATIENCE);
+        [offers, guests, self.estates.next_expiry()].into_iter().flatten().min()
     }
 
     /// Ends that wait for their peer, and since when.

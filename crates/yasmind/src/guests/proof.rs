@@ -69,6 +69,7 @@ mod tests {
             netns: Some(1),
             local: "10.0.2.20:40000".parse().unwrap(),
             peer: "10.0.2.21:6379".parse().unwrap(),
+            is_plain: true,
             bound: false,
             numbers,
         }

@@ -41,6 +41,7 @@ fn facts(guests: &Guests, numbers: Option<Numbers>) -> Facts {
         netns: guests.diag.netns,
         local: "10.0.2.20:6379".parse().unwrap(),
         peer: "10.0.2.21:40000".parse().unwrap(),
+        is_plain: true,
         bound: false,
         numbers,
     }

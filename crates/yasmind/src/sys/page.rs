@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_wire::layout::PAGE_BYTES;
 
-/// The first page of a memfd. The other side writes it at any time: what is read from here is
+/// A page of a memfd. The other side writes it at any time: what is read from here is
 /// for display only, and checked.
 ///
 /// Dropping it unmaps the page; while it lives, the whole file's memory does.
@@ -23,6 +23,11 @@ unsafe impl Send for Page {}
 impl Page {
     /// `memfd` has at least one page and is sealed against shrinking: an access never faults.
     pub fn map(memfd: impl AsFd) -> io::Result<Self> {
+        Self::map_at(memfd, 0)
+    }
+
+    /// The page at `offset`, a multiple of its size; `memfd` reaches beyond it, and is sealed.
+    pub fn map_at(memfd: impl AsFd, offset: u64) -> io::Result<Self> {
         // SAFETY: no address is asked for, so no other mapping is touched.
         let start = unsafe {
             mmap(
@@ -31,7 +36,7 @@ impl Page {
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED,
                 memfd,
-                0,
+                offset,
             )?
         };
         let start = NonNull::new(start).ok_or(io::Errno::NOMEM)?;

@@ -75,3 +75,13 @@ pub fn netns_cookie(fd: impl AsFd) -> io::Result<u64> {
 pub fn bound_device(fd: impl AsFd) -> io::Result<u32> {
     get_u32(fd, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX)
 }
+
+/// Resets a TCP connection: what disconnecting does, whoever else has the socket.
+pub fn reset(fd: impl AsFd) {
+    // SAFETY: all zero is a sockaddr of AF_UNSPEC.
+    let unspecified: libc::sockaddr = unsafe { std::mem::zeroed() };
+    let len = size_of::<libc::sockaddr>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes. It cannot fail for a TCP socket, and of others
+    // nothing is asked.
+    unsafe { libc::connect(fd.as_fd().as_raw_fd(), &raw const unspecified, len) };
+}

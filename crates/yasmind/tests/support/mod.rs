@@ -82,6 +82,11 @@ impl Broker {
         as_user(uid, || self.client())
     }
 
+    /// As `connect`, for a process of another user.
+    pub fn connect_as(&self, uid: u32) -> Client {
+        as_user(uid, || self.connect())
+    }
+
     pub fn status_as(&self, uid: u32) -> Status {
         as_user(uid, || self.status())
     }

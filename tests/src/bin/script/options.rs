@@ -31,6 +31,7 @@ fn option_of(name: &str) -> Result<(i32, i32)> {
         "inq" => (libc::SOL_TCP, libc::TCP_INQ),
         "fastopen" => (libc::SOL_TCP, libc::TCP_FASTOPEN),
         "fastopenconnect" => (libc::SOL_TCP, libc::TCP_FASTOPEN_CONNECT),
+        "notsent" => (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT),
         "priority" => (socket, libc::SO_PRIORITY),
         other => return Err(wrong(other)),
     })

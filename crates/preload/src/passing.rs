@@ -1,0 +1,214 @@
+//! Sockets that go to another process over a Unix socket (SCM_RIGHTS).
+//!
+//! What is passed on is parked for good, and once its ring is drained it is plain TCP in every
+//! respect. What lies unread in the ring is left with the broker, as an estate, before the
+//! message is sent; the library of the process that receives the message claims it, and both
+//! read on under the locks in it. The socket is marked meanwhile, so that nobody asks the broker
+//! for sockets that bring nothing.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use yasmin_channel::estate::MARK;
+use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
+
+use crate::conn::Conn;
+use crate::errand::Errand;
+use crate::sys::{self, MsgHdr, SO_COOKIE, SOL_SOCKET, SOL_TCP};
+use crate::table::{self, Entry};
+use crate::{clock, estate, process};
+
+const TCP_NOTSENT_LOWAT: c_int = 25;
+const SCM_RIGHTS: c_int = 1;
+
+/// The broker answers at once, or it is in trouble.
+const ANSWER_WITHIN_MS: u64 = 200;
+
+/// This process passed on, or got, what had bytes unread: what it receives may be its own.
+static HAS_PASSED: AtomicBool = AtomicBool::new(false);
+
+/// TCP_NOTSENT_LOWAT of a TCP socket.
+pub fn lowat(fd: c_int) -> Option<u32> {
+    sys::getsockopt_u64(fd, SOL_TCP, TCP_NOTSENT_LOWAT, 4).map(|value| value as u32)
+}
+
+fn set_lowat(fd: c_int, value: u32) {
+    sys::setsockopt_bytes(fd, SOL_TCP, TCP_NOTSENT_LOWAT, &value.to_ne_bytes());
+}
+
+fn ask(message: ToBroker, passed: &[c_int]) -> Option<(FromBroker, crate::broker::Passed)> {
+    let until_ns = clock::now_ns() + ANSWER_WITHIN_MS * 1_000_000;
+    Errand::open()?.ask(message, passed, until_ns)
+}
+
+/// Before a message that passes descriptors on.
+///
+/// # Safety
+/// The message as the program passed it, its control data readable.
+pub unsafe fn before(msg: &MsgHdr) {
+    let saved = sys::errno();
+    // SAFETY: the caller's.
+    unsafe { for_each_right(msg, pass) };
+    sys::set_errno(saved);
+}
+
+/// Such a message was not sent.
+///
+/// # Safety
+/// As above.
+pub unsafe fn failed(msg: &MsgHdr) {
+    if HAS_PASSED.load(Ordering::Relaxed) {
+        let saved = sys::errno();
+        // SAFETY: the caller's.
+        unsafe { for_each_right(msg, take_back) };
+        sys::set_errno(saved);
+    }
+}
+
+/// A message came that may have brought descriptors.
+///
+/// # Safety
+/// The message as the kernel left it.
+pub unsafe fn received(msg: &MsgHdr) {
+    if msg.controllen == 0 {
+        return;
+    }
+    let saved = sys::errno();
+    // SAFETY: the caller's.
+    unsafe { for_each_right(msg, take) };
+    sys::set_errno(saved);
+}
+
+/// # Safety
+/// The message's control data are readable.
+unsafe fn for_each_right(msg: &MsgHdr, mut each: impl FnMut(c_int)) {
+    const HEAD_BYTES: usize = 16;
+    let (base, len) = (msg.control.cast::<u8>(), msg.controllen);
+    let mut at = 0;
+    while at + HEAD_BYTES <= len {
+        // SAFETY: inside the control data.
+        let (size, level, kind) = unsafe {
+            let head = base.add(at);
+            (
+                head.cast::<usize>().read_unaligned(),
+                head.add(8).cast::<c_int>().read_unaligned(),
+                head.add(12).cast::<c_int>().read_unaligned(),
+            )
+        };
+        if size < HEAD_BYTES || size > len - at {
+            return;
+        }
+        if level == SOL_SOCKET && kind == SCM_RIGHTS {
+            for i in 0..(size - HEAD_BYTES) / 4 {
+                // SAFETY: inside this control message.
+                each(unsafe { base.add(at + HEAD_BYTES).cast::<c_int>().add(i).read_unaligned() });
+            }
+        }
+        at += (size + 7) & !7;
+    }
+}
+
+fn pass(fd: c_int) {
+    match table::get(fd) {
+        Entry::Conn(conn) => {
+            process::refresh();
+            conn.park_for_good(fd);
+            conn.settle(fd);
+            if !conn.retires_drained(fd) {
+                HAS_PASSED.store(true, Ordering::Relaxed);
+                if !leave(conn, fd) {
+                    conn.side().rx.foreign.store(1, Ordering::Relaxed);
+                }
+            }
+        }
+        Entry::Candidate(candidate) => {
+            process::drop_slot(candidate.slot());
+            table::clear(fd);
+        }
+        Entry::Fresh => table::clear(fd),
+        _ => {}
+    }
+}
+
+/// Leaves what is unread with the broker. False: it stays here.
+fn leave(conn: &'static Conn, fd: c_int) -> bool {
+    // A child that borrows this memory has numbers of its own.
+    if process::is_borrowed() {
+        return false;
+    }
+    let Some(number) = conn.estate(fd, true) else { return false };
+    // Before anybody can claim it.
+    conn.one_more_holds();
+    let message = ToBroker::Leave { version: CONTROL_VERSION };
+    let is_left = matches!(ask(message, &[fd, number]), Some((FromBroker::Left, _)));
+    if is_left {
+        set_lowat(fd, MARK);
+    } else {
+        conn.one_less_holds();
+    }
+    is_left
+}
+
+fn take_back(fd: c_int) {
+    if let Entry::Conn(conn) = table::get(fd)
+        && lowat(fd) == Some(MARK)
+        && let Some((memfd, left)) = claim(fd)
+    {
+        let lowat = estate::own(conn, memfd);
+        unmark(fd, left, lowat);
+    }
+}
+
+/// This process got `fd`.
+fn take(fd: c_int) {
+    let Some(lowat) = lowat(fd) else { return };
+    if lowat != MARK && !HAS_PASSED.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(cookie) = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) else { return };
+    process::refresh();
+    if process::is_borrowed() {
+        return;
+    }
+    let holder = holder_of(cookie);
+    if let Some(conn) = holder {
+        conn.name(fd);
+    }
+    if lowat != MARK {
+        return;
+    }
+    let Some((memfd, left)) = claim(fd) else { return };
+    HAS_PASSED.store(true, Ordering::Relaxed);
+    let lowat = match holder {
+        Some(conn) => estate::own(conn, memfd),
+        None => estate::adopt_for(fd, memfd, cookie),
+    };
+    unmark(fd, left, lowat);
+    if lowat.is_none() {
+        // What is unread is lost, and so the connection.
+        crate::tcp::reset(fd);
+    }
+}
+
+/// The estate that the broker has for `fd`, and how many more.
+fn claim(fd: c_int) -> Option<(c_int, u64)> {
+    let message = ToBroker::Claim { version: CONTROL_VERSION };
+    let (FromBroker::Estate { left }, mut passed) = ask(message, &[fd])? else { return None };
+    passed.take(0).map(|memfd| (memfd, left))
+}
+
+fn unmark(fd: c_int, left: u64, own: Option<u32>) {
+    if left == 0 {
+        set_lowat(fd, own.unwrap_or(0));
+    }
+}
+
+/// What this process has of the socket already.
+fn holder_of(cookie: u64) -> Option<&'static Conn> {
+    (0..table::end()).find_map(|at| match table::get(at) {
+        Entry::Conn(conn) if sys::getsockopt_u64(at, SOL_SOCKET, SO_COOKIE, 8) == Some(cookie) => {
+            Some(conn)
+        }
+        _ => None,
+    })
+}
