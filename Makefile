@@ -136,7 +136,7 @@ licences:
 SUITES = python3 tests/conformance/run.py --bin $(RELEASE) --cache $(TARGET)/conformance
 
 conformance: needs-conformance build
-	$(SUITES) --json $(TARGET)/conformance.json $(CONFORMANCE)
+	$(SUITES) --jobs $(shell nproc) --json $(TARGET)/conformance.json $(CONFORMANCE)
 
 # A part that takes some two minutes.
 conformance-short: build

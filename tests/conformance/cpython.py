@@ -121,6 +121,8 @@ class Module:
 class Suite:
     name = "CPython"
     is_short = True
+    # Batches use nothing in common.
+    is_apart = True
 
     def prepare(self, cache):
         root = fetch.packages(cache, PACKAGES)

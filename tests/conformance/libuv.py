@@ -52,6 +52,8 @@ class Tests:
 class Suite:
     name = "libuv"
     is_short = False
+    # Batches use fixed files.
+    is_apart = False
 
     def prepare(self, cache):
         tree, self.version = fetch.source(cache, "libuv1", RELEASE)

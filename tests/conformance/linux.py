@@ -145,6 +145,8 @@ class Harness:
 class Suite:
     name = "Linux selftests"
     is_short = False
+    # Batches use fixed files.
+    is_apart = False
 
     def prepare(self, cache):
         root = fetch.linux(cache, PATHS)

@@ -44,6 +44,8 @@ class Tests:
 class Suite:
     name = "Node.js"
     is_short = False
+    # Batches use fixed files.
+    is_apart = False
 
     def prepare(self, cache):
         if not shutil.which("npm"):

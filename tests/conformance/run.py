@@ -2,7 +2,7 @@
 """Other people's tests, on plain TCP and under `yasmin run` in several moods, compared.
 
     run.py [--bin DIR] [--cache DIR] [--only SUITE[/BATCH]]... [--modes NAME,...] [--short]
-           [--json FILE] [--out DOCUMENT]
+           [--jobs N] [--json FILE] [--out DOCUMENT]
 
 A test that ends differently than on plain TCP is run again, alone, a few times both ways. It
 differs if it does again, unless plain TCP does not agree with itself either ("unsteady"); else it
@@ -10,11 +10,14 @@ did "once". Exit code 1 when a difference remains.
 """
 
 import argparse
+import concurrent.futures
+import itertools
 import os
 import pathlib
 import shutil
 import sys
 import tempfile
+import threading
 import time
 
 import cpython
@@ -32,7 +35,7 @@ AGAIN = 3
 class Runner:
     def __init__(self, options):
         self.options = options
-        self.seed = options.seed
+        self.seeds = itertools.count(options.seed + 1)
 
     def once(self, batch, mode, only=()):
         """One run of a batch: results by test, and what its runs carried."""
@@ -41,8 +44,7 @@ class Runner:
             folder = pathlib.Path(path)
 
             def run(argv, environment, timeout_s):
-                self.seed += 1
-                binaries, seed = self.options.bin, self.seed
+                binaries, seed = self.options.bin, next(self.seeds)
                 done = modes.run(mode, binaries, folder, argv, environment, timeout_s, seed)
                 for at, more in enumerate((done.ring_bytes, done.tcp_bytes, done.channels)):
                     carried[at] += more
@@ -125,6 +127,7 @@ def main():
     parser.add_argument("--only", action="append", default=[], metavar="SUITE[/BATCH]")
     parser.add_argument("--modes", default=",".join(mode.name for mode in modes.MODES))
     parser.add_argument("--short", action="store_true", help="what continuous integration runs")
+    parser.add_argument("--jobs", type=int, default=1, help="batches at a time")
     parser.add_argument("--seed", type=int, default=1, help="of the random mode")
     parser.add_argument("--logs", type=pathlib.Path, help="keep what the tests print here")
     parser.add_argument("--json", type=pathlib.Path, help="every result; what is there is kept")
@@ -136,7 +139,7 @@ def main():
     chosen = [mode for mode in modes.MODES if mode.name in options.modes.split(",")]
     runner = Runner(options)
     table = report.Table.load(options.json)
-    ran = []
+    lanes = []
     for suite in SUITES:
         if options.only and not any(
             pattern.lower().startswith(suite.name.lower()) for pattern in options.only
@@ -152,12 +155,24 @@ def main():
             continue
         table.versions[suite.name] = suite.version
         table.notes.pop(suite.name, None)
-        for batch in suite.batches(options.short):
-            if wanted(options.only, suite, batch):
-                row = table.row(suite.name, batch.name)
-                run_batch(runner, suite, batch, chosen, row)
-                ran.append(row)
+        lane = [
+            (suite, batch, table.row(suite.name, batch.name))
+            for batch in suite.batches(options.short)
+            if wanted(options.only, suite, batch)
+        ]
+        lanes += [[one] for one in lane] if suite.is_apart else [lane]
+    saving = threading.Lock()
+
+    def run_lane(lane):
+        for suite, batch, row in lane:
+            run_batch(runner, suite, batch, chosen, row)
+            with saving:
                 table.save(options.json, options.out)
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        # The first error is everybody's.
+        list(pool.map(run_lane, lanes))
+    ran = [row for lane in lanes for _, _, row in lane]
     differing = [name for row in ran for name in report.unexplained(row)]
     for name in differing:
         say(f"differs from plain TCP: {name}")
