@@ -99,6 +99,9 @@ def markdown(table):
     differing, unsteady = [], []
     for row in table.rows.values():
         results = row["modes"]
+        if not results:
+            # Its first run is not over.
+            continue
         total = max(sum(result["counts"].values()) for result in results.values())
         cells = [cell(mode, results.get(mode.name)) for mode in MODES]
         found = {}
