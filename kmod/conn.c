@@ -10,6 +10,7 @@
  *               conn_close  ── SHUTDOWN ──▶ reads what is left
  *               freed       ◀── RELEASE ─── conn_close
  */
+#include <linux/mm.h>
 #include <linux/slab.h>
 #include <xen/events.h>
 
@@ -219,6 +220,14 @@ void conn_breach(struct conn *conn, struct sock *sk)
 	kill(conn, sk, ECONNRESET);
 }
 
+/* Part of the guest's memory that is not taken for more than the smallest rings. */
+#define MEMORY_LEFT 16
+
+static bool is_affordable(unsigned int count)
+{
+	return si_mem_available() > (long)(count + totalram_pages() / MEMORY_LEFT);
+}
+
 /* Pages for rings of `class`, or of the largest lower one for which there is memory, and the bell. */
 static int make_channel(struct conn *conn)
 {
@@ -229,21 +238,23 @@ static int make_channel(struct conn *conn)
 
 	while (1) {
 		count = 1 + 2 * (1 << conn->class);
-		err = area_grant(&conn->area, domid, count);
-		if (err)
-			spare_tight();
-		if (!err || !conn->class)
+		err = conn->class && !is_affordable(count) ? -ENOMEM : 0;
+		if (!err)
+			err = area_grant(&conn->indirect, domid, DIV_ROUND_UP(count, WIRE_INDIRECT_REFS));
+		if (!err)
+			err = area_grant(&conn->area, domid, count);
+		if (!err)
 			break;
+		area_grant_end(&conn->indirect);
+		spare_tight();
+		if (!conn->class)
+			/* As AF_VSOCK's programs know it. */
+			return err == -ENOSPC ? -ENOBUFS : err;
 		conn->class--;
 	}
-	if (err)
-		return err;
 	header = conn->area.addresses[0];
 	*header = (struct wire_header){ .magic = "YASMINCH", .version = WIRE_VERSION, .max_class = conn->class };
 	conn_lay_out(conn);
-	err = area_grant(&conn->indirect, domid, DIV_ROUND_UP(count, WIRE_INDIRECT_REFS));
-	if (err)
-		return err;
 	for (i = 0; i < conn->indirect.count; i++) {
 		unsigned int done = i * WIRE_INDIRECT_REFS;
 

@@ -25,7 +25,7 @@ def ready(pairs=("ab",)):
     """Loads the module in the guests of each pair; waits until they have found each other."""
     for domain in "".join(pairs):
         # What a check that failed has left behind.
-        run(domain, "kill -9 $(pidof flow whole vsock_test hostile) 2>/dev/null; modprobe vsock_loopback && modprobe yasmin")
+        run(domain, "kill -9 $(pidof flow whole vsock_test hostile python3) 2>/dev/null; modprobe vsock_loopback && modprobe yasmin")
     for domain, other in [pair for a, b in pairs for pair in ((a, b), (b, a))]:
         run(domain, f"until grep -q '^{cid(other)} up' {STATS}/peers; do usleep 50000; done", timeout_s=120)
 
@@ -171,6 +171,148 @@ def vsock_many_connections_leave_nothing():
     ready()
     before = {domain: settle(domain) for domain in "ab"}
     flow("-p 6 -s 3000 -r 3000", connections=60)
+    for domain in "ab":
+        equal(settle(domain), before[domain], f"figures in {domain}")
+
+
+OPTIONS = """
+import errno, os, select, signal, socket, struct, sys, time
+cid, port = map(int, sys.argv[1:])
+VSOCK, SIZE, TIMEOUT = 40, 0, 6
+def new():
+    made = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+    made.settimeout(None)
+    return made
+# Python's own setsockopt knows numbers only, on AF_VSOCK.
+def option(of, level, name, value):
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=os.dup(of.fileno())) as plain:
+        plain.setsockopt(level, name, value)
+def fails(error, function, *arguments):
+    try:
+        function(*arguments)
+    except OSError as failure:
+        assert failure.errno == error, (failure, error)
+    else:
+        assert False, error
+# Buffer sizes are ring sizes, of this connection alone.
+c = new()
+option(c, VSOCK, SIZE, struct.pack("Q", 65536))
+c.connect((cid, port))
+assert c.getsockopt(VSOCK, SIZE) == 65536
+rings = [line.split()[4] for line in open("/sys/kernel/debug/yasmin/connections").readlines()[1:] if "established" in line]
+assert rings == ["65536"], rings
+assert c.getpeername() == (cid, port)
+# Time limits of calls, and calls that never wait.
+option(c, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 50000))
+started = time.monotonic()
+fails(errno.EAGAIN, c.recv, 1)
+assert time.monotonic() - started >= 0.05
+fails(errno.EAGAIN, c.recv, 1, socket.MSG_DONTWAIT)
+option(c, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
+# A signal ends a receive that sleeps, and a send into a full ring.
+class Alarm(Exception): pass
+def on_alarm(*_): raise Alarm
+signal.signal(signal.SIGALRM, on_alarm)
+def interrupted(function, *arguments):
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        function(*arguments)
+    except Alarm:
+        return
+    assert False, "not interrupted"
+interrupted(c.recv, 1)
+interrupted(c.sendall, bytes(1 << 20))
+assert select.select([], [c], [], 0)[1] == []
+# What was sent before comes back, and nothing else; looked at first.
+c.sendall(b"", 0)
+c.shutdown(socket.SHUT_WR)
+total = 0
+while part := c.recv(10, socket.MSG_PEEK):
+    got = c.recv(len(part), socket.MSG_WAITALL)
+    assert got == part == bytes(len(part))
+    got = c.recv(60000)
+    total += len(part) + len(got)
+assert 65536 <= total < 1 << 20, total
+fails(errno.EPIPE, c.send, b"x")
+c.close()
+# A connect that does not wait.
+c = new()
+c.setblocking(False)
+fails(errno.EINPROGRESS, c.connect, (cid, port))
+assert select.select([], [c], [], 60)[1]
+assert c.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+c.close()
+# Nobody takes them: as many as the backlog holds, and one.
+c = new()
+c.connect((cid, port))
+c.sendall(b"stop")
+assert c.recv(1) == b"s"
+waiting = []
+for _ in range(20):
+    one = new()
+    try:
+        one.connect((cid, port))
+    except ConnectionResetError:
+        break
+    waiting.append(one)
+assert len(waiting) == 3, len(waiting)
+print("paused?", flush=True)
+while not os.path.exists("/tmp/go"):
+    time.sleep(0.01)
+# A peer that does not run: the time that was asked for, and not more.
+c = new()
+option(c, VSOCK, TIMEOUT, struct.pack("ll", 1, 0))
+started = time.monotonic()
+fails(errno.ETIMEDOUT, c.connect, (cid, port))
+assert 0.9 <= time.monotonic() - started < 5
+interrupted(new().connect, (cid, port))
+print("fine", flush=True)
+"""
+
+# Echoes what comes, all of it, after the end; "stop": accepts nobody any more.
+OPTIONS_SERVER = """
+import socket, sys, time
+listener = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+listener.bind((socket.VMADDR_CID_ANY, int(sys.argv[1])))
+listener.listen(2)
+print("listening", flush=True)
+while True:
+    connection = listener.accept()[0]
+    first = connection.recv(4, socket.MSG_PEEK)
+    if first == b"stop":
+        connection.sendall(b"s")
+        time.sleep(3600)
+    # Long enough for the ring to be full.
+    if first:
+        time.sleep(1)
+    data = b""
+    while part := connection.recv(65536):
+        data += part
+    if data:
+        connection.sendall(data)
+    connection.close()
+"""
+
+
+@check
+def vsock_options_signals_timeouts():
+    """What else AF_VSOCK's programs may ask: sizes, time limits, signals, the backlog, a peer that does not answer."""
+    ready()
+    before = {domain: settle(domain) for domain in "ab"}
+    run("b", "cat >/tmp/server.py", stdin=OPTIONS_SERVER.encode())
+    run("a", "cat >/tmp/options.py", stdin=OPTIONS.encode())
+    start("b", "server", "python3 /tmp/server.py 6020")
+    run("b", "until grep -q listening /tmp/server.out; do usleep 10000; done")
+    run("a", "rm -f /tmp/go")
+    start("a", "options", f"python3 /tmp/options.py {cid('b')} 6020")
+    run("a", "until grep -q paused /tmp/options.out || [ -e /tmp/options.rc ]; do usleep 10000; done", timeout_s=120)
+    run("dom0", "xl pause b")
+    try:
+        run("a", "touch /tmp/go")
+        finish("a", "options", timeout_s=60)
+    finally:
+        run("dom0", "xl unpause b")
+    run("b", "kill $(pidof python3)")
     for domain in "ab":
         equal(settle(domain), before[domain], f"figures in {domain}")
 

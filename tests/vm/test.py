@@ -13,6 +13,7 @@ import lab
 import check_lab  # noqa: F401  (registers its checks)
 import check_guests  # noqa: F401
 import check_programs  # noqa: F401
+import check_shortages  # noqa: F401
 import check_vsock  # noqa: F401
 
 
