@@ -38,6 +38,9 @@ pub struct Plan<'a> {
     sets: [[Option<usize>; 2]; 2],
     /// Sets that a fork shares, and so are left alone.
     has_child: [bool; 2],
+    /// Unix sockets to pass descriptors over, and whether the child has them.
+    has_pair: [bool; 2],
+    child_has_pair: [bool; 2],
 }
 
 const fn index(end: End) -> usize {
@@ -63,6 +66,8 @@ impl<'a> Plan<'a> {
             sides: Vec::new(),
             sets: [[None; 2]; 2],
             has_child: [false; 2],
+            has_pair: [false; 2],
+            child_has_pair: [false; 2],
         }
     }
 
@@ -245,6 +250,7 @@ impl<'a> Plan<'a> {
                 side.open.push((copy.clone(), child));
                 self.on(&target, &format!("dup {copy}"))?;
             }
+            Step::Pass { .. } => self.pass(&target)?,
             Step::BadMemory { form, kind, len, .. } => {
                 let receives = form.starts_with("re");
                 if !receives || self.has_input(&target)? && !self.side(&target).is_odd {
@@ -512,12 +518,37 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
+    fn pass(&mut self, target: &Target) -> Result<(), String> {
+        let copy = format!("G{}", target.conn);
+        let side = self.side(target);
+        let is_shared = side.open.iter().any(|(_, is_child)| *is_child);
+        if !target.prefix.is_empty() || side.open.iter().any(|(name, _)| *name == copy) {
+            return Ok(());
+        }
+        // What several hold stays with them (docs/architecture.md).
+        if is_shared && self.unread(target)? > 0 {
+            return Ok(());
+        }
+        let at = index(target.end);
+        if !self.has_pair[at] {
+            self.has_pair[at] = true;
+            self.does(target.end, "pair U V".to_owned())?;
+        }
+        let to_child = self.has_child[at] && self.child_has_pair[at];
+        self.does(target.end, format!("give U {}", target.name))?;
+        let prefix = if to_child { "in P " } else { "" };
+        self.does(target.end, format!("{prefix}take V {copy}"))?;
+        self.side(target).open.push((copy, to_child));
+        Ok(())
+    }
+
     fn fork(&mut self, end: End) -> Result<(), String> {
         if self.has_child[index(end)] {
             return Ok(());
         }
         self.does(end, "fork P".to_owned())?;
         self.has_child[index(end)] = true;
+        self.child_has_pair[index(end)] = self.has_pair[index(end)];
         for sides in &mut self.sides {
             let side = &mut sides[index(end)];
             let copies: Vec<_> = side.open.iter().map(|(name, _)| (name.clone(), true)).collect();
@@ -554,6 +585,7 @@ const fn place_of(step: &Step) -> Option<Place> {
         | Step::Bulk { at, .. }
         | Step::Sleep { at, .. }
         | Step::Poll { at, .. }
+        | Step::Pass { at }
         | Step::Select { at, .. }
         | Step::Set { at, .. }
         | Step::Get { at, .. }

@@ -114,6 +114,10 @@ pub enum Step {
     Copy {
         at: Place,
     },
+    /// Over a Unix socket: to the forked child, if there is one, or to itself.
+    Pass {
+        at: Place,
+    },
     Fork {
         end: End,
     },
@@ -249,6 +253,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(at, how)| Step::Shutdown { at, how }),
         4 => place().prop_map(|at| Step::Close { at }),
         2 => place().prop_map(|at| Step::Copy { at }),
+        2 => place().prop_map(|at| Step::Pass { at }),
         1 => end().prop_map(|end| Step::Fork { end }),
         1 => end().prop_map(|end| Step::Reap { end }),
         2 => (place(), one_of(&["send", "write", "writev", "sendmsg", "recv", "read", "readv",
