@@ -1,4 +1,4 @@
-//! What is known of a program before it runs: whether it will have this library.
+//! What is known of a program: whether it has this library, or will have it once it runs.
 //!
 //! Asked only for the sake of bytes that lie unread in a ring. A wrong "no" resets a
 //! connection; a wrong "yes" loses these bytes.
@@ -34,6 +34,8 @@ const O_CLOEXEC: usize = 0o2000000;
 const X_OK: usize = 1;
 const PATH_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 4096;
+/// In the library's path, wherever it is installed.
+const LIBRARY: &[u8] = b"libyasmin";
 /// Scripts whose interpreters are scripts: as far as the kernel goes.
 const DEPTH: u32 = 5;
 
@@ -160,10 +162,45 @@ unsafe fn variable<'a>(environment: *const *const c_char, name: &[u8]) -> Option
 /// # Safety
 /// As for `variable`.
 unsafe fn names_library(environment: *const *const c_char) -> bool {
-    const FILE: &[u8] = b"libyasmin";
     // SAFETY: the caller's environment.
-    unsafe { variable(environment, b"LD_PRELOAD=") }
-        .is_some_and(|value| value.windows(FILE.len()).any(|part| part == FILE))
+    unsafe { variable(environment, b"LD_PRELOAD=") }.is_some_and(has_name)
+}
+
+fn has_name(text: &[u8]) -> bool {
+    text.windows(LIBRARY.len()).any(|part| part == LIBRARY)
+}
+
+/// Whether a process that runs has the library mapped. False too if it cannot be looked at.
+pub fn is_in(pid: u32) -> bool {
+    let mut path = *b"/proc/0000000000/maps\0";
+    let mut left = pid;
+    // Leading zeros would name no process: the number is written from the right, and what is
+    // before it becomes slashes, which the kernel skips.
+    for at in (6..16).rev() {
+        path[at] = if left > 0 { b'0' + (left % 10) as u8 } else { b'/' };
+        left /= 10;
+    }
+    // SAFETY: a C string.
+    let fd = unsafe { call!(openat, AT_FDCWD, path.as_ptr(), O_CLOEXEC) } as c_int;
+    if fd < 0 {
+        return false;
+    }
+    let file = File(fd);
+    let mut text = [0u8; PATH_BYTES];
+    let mut kept = 0;
+    loop {
+        let room = &mut text[kept..];
+        // SAFETY: the kernel writes into `room` only.
+        let ret = unsafe { call!(read, file.0, room.as_mut_ptr(), room.len()) };
+        let Ok(len @ 1..) = usize::try_from(ret) else { return false };
+        let end = kept + len;
+        if has_name(&text[..end]) {
+            return true;
+        }
+        // A name may lie across two reads.
+        kept = end.min(LIBRARY.len());
+        text.copy_within(end - kept..end, 0);
+    }
 }
 
 /// Whether the file is an ELF program with an interpreter, or a script for one, and keeps its

@@ -14,9 +14,9 @@ use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
 
 use crate::conn::Conn;
 use crate::errand::Errand;
-use crate::sys::{self, MsgHdr, SO_COOKIE, SOL_SOCKET, SOL_TCP};
+use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Entry};
-use crate::{clock, estate, process};
+use crate::{clock, estate, image, process};
 
 const TCP_NOTSENT_LOWAT: c_int = 25;
 const SCM_RIGHTS: c_int = 1;
@@ -41,14 +41,14 @@ fn ask(message: ToBroker, passed: &[c_int]) -> Option<(FromBroker, crate::broker
     Errand::open()?.ask(message, passed, until_ns)
 }
 
-/// Before a message that passes descriptors on.
+/// Before a message that passes descriptors on, over socket `via`.
 ///
 /// # Safety
 /// The message as the program passed it, its control data readable.
-pub unsafe fn before(msg: &MsgHdr) {
+pub unsafe fn before(via: c_int, msg: &MsgHdr) {
     let saved = sys::errno();
     // SAFETY: the caller's.
-    unsafe { for_each_right(msg, pass) };
+    unsafe { for_each_right(msg, |fd| pass(fd, via)) };
     sys::set_errno(saved);
 }
 
@@ -108,7 +108,7 @@ unsafe fn for_each_right(msg: &MsgHdr, mut each: impl FnMut(c_int)) {
     }
 }
 
-fn pass(fd: c_int) {
+fn pass(fd: c_int, via: c_int) {
     match table::get(fd) {
         Entry::Conn(conn) => {
             process::refresh();
@@ -116,7 +116,7 @@ fn pass(fd: c_int) {
             conn.settle(fd);
             if !conn.retires_drained(fd) {
                 HAS_PASSED.store(true, Ordering::Relaxed);
-                if !leave(conn, fd) {
+                if !may_claim(via) || !leave(conn, fd) {
                     conn.side().rx.foreign.store(1, Ordering::Relaxed);
                 }
             }
@@ -128,6 +128,18 @@ fn pass(fd: c_int) {
         Entry::Fresh => table::clear(fd),
         _ => {}
     }
+}
+
+/// Whether the process at the other end of a Unix socket may have the library. Of a pair the
+/// kernel tells who made it, whose children have what it has.
+fn may_claim(via: c_int) -> bool {
+    let mut cred = [0u32; 3];
+    let mut len = 12u32;
+    // SAFETY: struct ucred is three 32-bit words.
+    let ret =
+        unsafe { call!(getsockopt, via, SOL_SOCKET, SO_PEERCRED, cred.as_mut_ptr(), &raw mut len) };
+    let [pid, uid, _] = cred;
+    ret == 0 && uid == process::effective_ids().0 && (pid == process::pid() || image::is_in(pid))
 }
 
 /// Leaves what is unread with the broker. False: it stays here.

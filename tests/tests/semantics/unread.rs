@@ -267,6 +267,30 @@ fn unread_bytes_passed_to_a_program_without_the_library() {
     }
 }
 
+/// Of whoever has connected to a Unix socket it is known whether it has the library.
+#[test]
+fn unread_bytes_passed_over_a_named_socket() {
+    for has_library in [true, false] {
+        let lab = Lab::new(Net::Loopback, Knobs::at_once());
+        let (mode, path) = (lab.mode, lab.folder.path().join("socket").display().to_string());
+        if mode == Mode::Tcp {
+            return;
+        }
+        let mut duo = Duo::new(lab, peer!("script"));
+        duo.b(if has_library { "spawn P" } else { "spawn P plain" });
+        duo.b(&format!("unixlisten L {path}"));
+        duo.b(&format!("in P unixconnect V {path}"));
+        duo.b("unixaccept L U");
+        duo.warm("C");
+        duo.a("send C 5000");
+        duo.b("give U C");
+        duo.b("close C");
+        duo.b("in P take V C");
+        let expected = if has_library { "10" } else { "ECONNRESET" };
+        assert_eq!(duo.b("in P recv C 10"), expected, "has_library: {has_library}");
+    }
+}
+
 /// stdio cannot read from a ring either.
 #[test]
 fn unread_bytes_before_stdio() {

@@ -278,7 +278,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) ->
     let has_control = len > 0 && memory::is_readable(control, len);
     if has_control {
         // SAFETY: as above, and so are the control data.
-        unsafe { passing::before(&*msg) };
+        unsafe { passing::before(fd, &*msg) };
     }
     if table::raw(fd) == 0 {
         // SAFETY: the program's own arguments.
@@ -355,7 +355,7 @@ pub unsafe extern "C" fn sendmmsg(
 ) -> c_int {
     if !matches!(table::get(fd), Entry::Conn(_) | Entry::Guest(_)) {
         // SAFETY: the program's own messages.
-        let with_control = |from: usize, each: unsafe fn(&MsgHdr)| unsafe {
+        let with_control = |from: usize, each: &dyn Fn(&MsgHdr)| unsafe {
             for i in from..(count as usize).min(iov::PIECES_MAX) {
                 let one = &raw const (*msgs.add(i)).hdr;
                 if memory::is_readable(one, 1)
@@ -366,12 +366,14 @@ pub unsafe extern "C" fn sendmmsg(
                 }
             }
         };
-        with_control(0, passing::before);
+        // SAFETY: `with_control` has looked at both.
+        with_control(0, &|msg| unsafe { passing::before(fd, msg) });
         // SAFETY: the program's own arguments.
         let sent =
             counted_if_candidate(fd, || unsafe { real::sendmmsg(fd, msgs, count, flags) as isize })
                 as c_int;
-        with_control(sent.max(0) as usize, passing::failed);
+        // SAFETY: as above.
+        with_control(sent.max(0) as usize, &|msg| unsafe { passing::failed(msg) });
         return sent;
     }
     let count = count.min(iov::PIECES_MAX as u32);

@@ -1,6 +1,8 @@
 //! Numbers, copies and flags of descriptors, and Unix sockets that carry them.
 
 use std::io::Result;
+use std::os::fd::IntoRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use yasmin_tests::sys::{self, errno_name, libc};
 
@@ -42,6 +44,21 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
             let ends = sys::socket_pair()?;
             script.add(one, Object { fd: ends.0, streams: None });
             script.add(other, Object { fd: ends.1, streams: None });
+            Ok("ok".to_owned())
+        }
+        ["unixlisten", name, path] => {
+            let fd = UnixListener::bind(path)?.into_raw_fd();
+            script.add(name, Object { fd, streams: None });
+            Ok("ok".to_owned())
+        }
+        ["unixconnect", name, path] => {
+            let fd = UnixStream::connect(path)?.into_raw_fd();
+            script.add(name, Object { fd, streams: None });
+            Ok("ok".to_owned())
+        }
+        ["unixaccept", listener, name] => {
+            let (fd, _) = sys::accept(script.object(listener)?.fd, libc::SOCK_CLOEXEC)?;
+            script.add(name, Object { fd, streams: None });
             Ok("ok".to_owned())
         }
         ["give", socket, name] => {

@@ -240,6 +240,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         // Leaves the name, to be used after.
         ["closefd", name] => sys::close(script.object(name)?.fd).map(ok),
         ["dup" | "dup2" | "dup3" | "dupfd" | "cloexec" | "closesonexec" | "blocks", ..]
+        | ["unixlisten" | "unixconnect" | "unixaccept", ..]
         | ["pair" | "give" | "take" | "lowest" | "limit" | "number" | "select", ..]
         | ["closerange" | "closefrom" | "closeall", ..] => descriptors::run(script, words),
         ["nonblock", name, on] => sys::set_nonblocking(script.object(name)?.fd, on == "1").map(ok),
