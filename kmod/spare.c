@@ -153,7 +153,10 @@ void spare_end(struct peer *peer)
 
 /* ---- the acceptor's ---- */
 
-/* The socket has let go, and all went well: whether the channel stays mapped for the next connection. */
+/*
+ * The socket has let go, and all went well: whether the channel stays mapped for the next connection. Not where
+ * it would take the place of other ones: it counts as a connection.
+ */
 bool spare_keep(struct conn *conn)
 {
 	struct peer *peer = conn->peer;
@@ -163,7 +166,8 @@ bool spare_keep(struct conn *conn)
 		return false;
 	conn_account(conn);
 	xa_lock(&peer->theirs);
-	kept = xa_load(&peer->theirs, conn->id) == conn && peer->kept < READ_ONCE(kept_channels);
+	kept = xa_load(&peer->theirs, conn->id) == conn && peer->kept < READ_ONCE(kept_channels) &&
+	       atomic_read(&peer->theirs_count) <= READ_ONCE(max_connections) / 2;
 	if (kept) {
 		/* From here on it is the peer's to use again. */
 		conn->kept = true;

@@ -3,12 +3,17 @@ import json
 import statistics
 
 import check_guests
+import check_vsock
 from bench_paths import SETTLE
 from check import finish, run, start
 
 PORT, COUNT = 7200, 24
-# How far the next connection's port is: each its own, or all the same.
-KINDS = {"moved: the first to its port": 1, "left on TCP: connections to the port are short": 0}
+# How far the next connection's port is: each its own, or all the same; and the channels that are kept.
+KINDS = {
+    "moved: a new port, a channel was kept": (1, 4),
+    "moved: a new port, no channel is kept": (1, 0),
+    "left on TCP: connections to the port are short": (0, 4),
+}
 
 SERVER = """
 import socket, sys
@@ -47,11 +52,17 @@ def measured(kind, prefix):
     check_guests.ready()
     check_guests.script("b", "accepts", SERVER)
     check_guests.script("a", "connects", CLIENT)
-    arguments = f"{PORT} {COUNT} {KINDS[kind]}"
+    stride, kept = KINDS[kind]
+    for domain in "ab":
+        run(domain, f"echo {kept} >/sys/module/yasmin/parameters/kept_channels")
+        check_vsock.settle(domain)
+    arguments = f"{PORT} {COUNT} {stride}"
     start("b", "accepts", f"{prefix} python3 /tmp/accepts.py {arguments}")
     run("b", "until grep -q listening /tmp/accepts.out; do usleep 10000; done")
     output = run("a", f"{SETTLE}; {prefix} python3 /tmp/connects.py {check_guests.ADDRESS['b']} {arguments}")
     finish("b", "accepts")
+    for domain in "ab":
+        run(domain, "echo 4 >/sys/module/yasmin/parameters/kept_channels")
     connects, all_of_it = (statistics.median(row[COUNT // 2:]) for row in json.loads(output))
     return {"connect": connects, "connect, a byte there and back, close": all_of_it}
 
