@@ -12,6 +12,15 @@ use crate::{clock, config};
 /// Beyond what the broker was given, for its answer to arrive.
 const ANSWER_MORE_MS: u64 = 50;
 
+/// What the broker says to a question.
+pub enum Answer {
+    Message(FromBroker, Passed),
+    /// It is not there, or gone: nothing that was asked holds.
+    None,
+    /// It may still come to do what it was asked.
+    Late,
+}
+
 /// A connection to the broker for one connection of the program; closed at the end.
 pub struct Errand {
     fd: c_int,
@@ -34,10 +43,24 @@ impl Errand {
         passed: &[c_int],
         until_ns: u64,
     ) -> Option<(FromBroker, Passed)> {
-        if !broker::send_once(self.fd, message, passed) || !wait(self.fd, POLLIN, until_ns) {
-            return None;
+        match self.hear(message, passed, until_ns) {
+            Answer::Message(message, passed) => Some((message, passed)),
+            Answer::None | Answer::Late => None,
         }
-        broker::receive_once(self.fd)
+    }
+
+    /// As `ask`, where it matters why there is no answer.
+    pub fn hear(&self, message: ToBroker, passed: &[c_int], until_ns: u64) -> Answer {
+        if !broker::send_once(self.fd, message, passed) {
+            return Answer::None;
+        }
+        if !wait(self.fd, POLLIN, until_ns) {
+            return Answer::Late;
+        }
+        match broker::receive_once(self.fd) {
+            Some((message, passed)) => Answer::Message(message, passed),
+            None => Answer::None,
+        }
     }
 
     /// The vsock connection that the broker has for `fd`, and the proof to send on it.

@@ -19,7 +19,10 @@ use crate::conn::Conn;
 use crate::image::Image;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
 use crate::table::{self, Entry};
-use crate::{estate, options, process, tcp};
+use crate::{clock, estate, options, process, tcp};
+
+/// How long an exec waits for other processes to let go of what has bytes unread.
+const OTHERS_WITHIN_MS: u64 = 200;
 
 /// What an exec that is under way has done to a connection, to be undone if it fails.
 #[repr(C)]
@@ -178,6 +181,9 @@ impl Conn {
         if image == Image::Missing {
             return;
         }
+        if image == Image::Library && way == Way::Exec {
+            self.await_others();
+        }
         let is_heir = image == Image::Library && self.leaves(fd, way);
         let handed = &self.handed;
         match way {
@@ -195,6 +201,16 @@ impl Conn {
                     tcp::reset(fd);
                 }
             }
+        }
+    }
+
+    /// A server that starts a program for each connection forks, and closes it in the parent:
+    /// that may come after the child's exec. A parent that keeps it costs this wait.
+    fn await_others(&self) {
+        let until_ns = clock::now_ns() + OTHERS_WITHIN_MS * 1_000_000;
+        while !self.is_sole_holder() && clock::now_ns() < until_ns {
+            // SAFETY: no memory involved: a sleep of a millisecond.
+            unsafe { call!(poll, 0, 0, 1) };
         }
     }
 

@@ -13,16 +13,16 @@ use yasmin_channel::estate::MARK;
 use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
 
 use crate::conn::Conn;
-use crate::errand::Errand;
+use crate::errand::{Answer, Errand};
 use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Entry};
-use crate::{clock, estate, image, process};
+use crate::{clock, estate, image, process, tcp};
 
 const TCP_NOTSENT_LOWAT: c_int = 25;
 const SCM_RIGHTS: c_int = 1;
 
-/// The broker answers at once, or it is in trouble.
-const ANSWER_WITHIN_MS: u64 = 200;
+/// The broker answers at once, or the machine is in trouble.
+const ANSWER_WITHIN_MS: u64 = 2000;
 
 /// This process passed on, or got, what had bytes unread: what it receives may be its own.
 static HAS_PASSED: AtomicBool = AtomicBool::new(false);
@@ -36,9 +36,9 @@ fn set_lowat(fd: c_int, value: u32) {
     sys::setsockopt_bytes(fd, SOL_TCP, TCP_NOTSENT_LOWAT, &value.to_ne_bytes());
 }
 
-fn ask(message: ToBroker, passed: &[c_int]) -> Option<(FromBroker, crate::broker::Passed)> {
+fn ask(message: ToBroker, passed: &[c_int]) -> Answer {
     let until_ns = clock::now_ns() + ANSWER_WITHIN_MS * 1_000_000;
-    Errand::open()?.ask(message, passed, until_ns)
+    Errand::open().map_or(Answer::None, |errand| errand.hear(message, passed, until_ns))
 }
 
 /// Before a message that passes descriptors on, over socket `via`.
@@ -152,19 +152,22 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
     // Before anybody can claim it.
     conn.one_more_holds();
     let message = ToBroker::Leave { version: CONTROL_VERSION };
-    let is_left = matches!(ask(message, &[fd, number]), Some((FromBroker::Left, _)));
-    if is_left {
-        set_lowat(fd, MARK);
-    } else {
-        conn.one_less_holds();
+    match ask(message, &[fd, number]) {
+        Answer::Message(FromBroker::Left, _) => set_lowat(fd, MARK),
+        Answer::Message(..) | Answer::None => {
+            conn.one_less_holds();
+            return false;
+        }
+        // Whether it is kept, and who is counted, nobody here can say any more.
+        Answer::Late => tcp::reset(fd),
     }
-    is_left
+    true
 }
 
 fn take_back(fd: c_int) {
     if let Entry::Conn(conn) = table::get(fd)
         && lowat(fd) == Some(MARK)
-        && let Some((memfd, left)) = claim(fd)
+        && let Claimed::Estate { memfd, left } = claim(fd)
     {
         let lowat = estate::own(conn, memfd);
         unmark(fd, left, lowat);
@@ -189,7 +192,13 @@ fn take(fd: c_int) {
     if lowat != MARK {
         return;
     }
-    let Some((memfd, left)) = claim(fd) else { return };
+    let (memfd, left) = match claim(fd) {
+        Claimed::Estate { memfd, left } => (memfd, left),
+        // Taken back, or not for this process: what is unread is the giver's affair.
+        Claimed::Nothing => return,
+        // It may be lost on the way.
+        Claimed::Late => return tcp::reset(fd),
+    };
     HAS_PASSED.store(true, Ordering::Relaxed);
     let lowat = match holder {
         Some(conn) => estate::own(conn, memfd),
@@ -198,15 +207,31 @@ fn take(fd: c_int) {
     unmark(fd, left, lowat);
     if lowat.is_none() {
         // What is unread is lost, and so the connection.
-        crate::tcp::reset(fd);
+        tcp::reset(fd);
     }
 }
 
-/// The estate that the broker has for `fd`, and how many more.
-fn claim(fd: c_int) -> Option<(c_int, u64)> {
-    let message = ToBroker::Claim { version: CONTROL_VERSION };
-    let (FromBroker::Estate { left }, mut passed) = ask(message, &[fd])? else { return None };
-    passed.take(0).map(|memfd| (memfd, left))
+enum Claimed {
+    /// And so many more are left.
+    Estate {
+        memfd: c_int,
+        left: u64,
+    },
+    Nothing,
+    Late,
+}
+
+/// What the broker has for `fd`.
+fn claim(fd: c_int) -> Claimed {
+    match ask(ToBroker::Claim { version: CONTROL_VERSION }, &[fd]) {
+        Answer::Message(FromBroker::Estate { left }, mut passed) => match passed.take(0) {
+            Some(memfd) => Claimed::Estate { memfd, left },
+            // There was no free number for it.
+            None => Claimed::Late,
+        },
+        Answer::Message(..) | Answer::None => Claimed::Nothing,
+        Answer::Late => Claimed::Late,
+    }
 }
 
 fn unmark(fd: c_int, left: u64, own: Option<u32>) {

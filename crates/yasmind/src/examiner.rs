@@ -133,7 +133,7 @@ impl Examiner {
             .map(drop)
     }
 
-    /// Examines `fd` for `client`'s end `serial`, then closes it.
+    /// Examines `fd` for `client`'s end `serial`, closes it, and tells.
     pub fn examine(&self, uid: u32, client: u64, serial: u64, fd: OwnedFd) {
         self.push(Job { uid, end: Some((client, serial)), fds: vec![fd], resets: false });
     }
@@ -246,14 +246,16 @@ fn run(shared: &Shared, job: Job) {
                 Err(error) => tracing::warn!(serial, "no sequence numbers: {error}"),
             }
         }
+        // Closed, /then/ told: whoever hears of it closes the socket as if nobody had had it.
+        drop(job.fds);
         shared.lock().findings.push(Finding { client, serial, facts });
         // Cannot fail but when 2^64 findings wait.
         let _ = rustix::io::write(&shared.done, &1u64.to_ne_bytes());
+        return;
     }
     if job.resets {
         job.fds.iter().for_each(sockopt::reset);
     }
-    drop(job.fds);
 }
 
 #[cfg(test)]

@@ -66,6 +66,22 @@ fn only_the_same_user_with_the_same_socket_gets_it() {
     assert_eq!(ask(&broker.connect(), CLAIM, &[&socket]).0, none);
 }
 
+/// Who has claimed an estate closes the socket as if the broker had never had it.
+#[test]
+fn the_socket_is_released_before_the_answer() {
+    let broker = Broker::start(&["--no-bpf"]);
+    let memfd = sealed();
+    for _ in 0..200 {
+        let (socket, mut peer) = tcp_pair("127.0.0.1:0");
+        let (leaver, claimer) = (broker.connect(), broker.connect());
+        assert_eq!(ask(&leaver, LEAVE, &[&socket, &memfd]).0, FromBroker::Left);
+        assert_eq!(ask(&claimer, CLAIM, &[&socket]).0, FromBroker::Estate { left: 0 });
+        drop(socket);
+        peer.set_nonblocking(true).unwrap();
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    }
+}
+
 #[test]
 fn what_is_no_estate_is_declined() {
     let broker = Broker::start(&["--no-bpf"]);

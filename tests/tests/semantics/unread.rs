@@ -213,6 +213,26 @@ fn settings_are_handed_over() {
     });
 }
 
+/// As a server does that starts a program for each connection, when its own close comes late.
+#[test]
+fn unread_bytes_survive_exec_before_the_parents_close() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("cloexec C 0");
+        duo.b("fork P");
+        duo.a("send C 5000");
+        duo.b("tell P exec");
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        duo.b("close C");
+        duo.b("hear P");
+        duo.b("in P recvall C 5000");
+        duo.b("in P send C 10");
+        duo.a("recvall C 10");
+        duo.b("in P close C");
+        duo.a("recv C 10");
+    });
+}
+
 /// Without the library a program cannot have what is in the ring: it gets a reset, not a gap.
 #[test]
 fn unread_bytes_are_never_a_silent_gap() {

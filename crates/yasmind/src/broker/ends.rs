@@ -95,6 +95,9 @@ impl Broker {
         if serial == super::estates::ESTATE {
             return self.found_for_estate(name, facts, now);
         }
+        if serial == super::estates::RELEASED {
+            return self.released_for_estate(name);
+        }
         let facts = facts.and_then(|facts| facts.is_plain.then_some(facts).ok_or(Decline::NotTcp));
         if serial == super::guests::JOIN {
             return self.found_join(name, facts, now);

@@ -17,6 +17,8 @@ use yasmin_control::{Decline, FromBroker};
 
 /// In place of an end's serial: the socket of a LEAVE or a CLAIM.
 pub(super) const ESTATE: u64 = 1;
+/// The same: a socket that was kept, and is no more.
+pub(super) const RELEASED: u64 = 2;
 
 /// How long an estate is kept. Whoever gets a socket claims it before the program sees it.
 const KEPT: Duration = Duration::from_secs(5);
@@ -25,10 +27,19 @@ const KEPT: Duration = Duration::from_secs(5);
 const PER_USER: usize = 64;
 pub const ESTATES: usize = 256;
 
-/// Until the socket has been examined.
 enum Asked {
-    Leave { memfd: OwnedFd, socket: OwnedFd },
+    /// Until the socket has been examined.
+    Leave {
+        memfd: OwnedFd,
+        socket: OwnedFd,
+    },
     Claim,
+    /// Until the socket that was kept is closed: a close by the one who claims it must be the
+    /// last.
+    Given {
+        memfd: OwnedFd,
+        left: u64,
+    },
 }
 
 /// Who may have an estate.
@@ -69,6 +80,11 @@ impl Estates {
     pub fn disconnected(&mut self, token: u64) -> Vec<OwnedFd> {
         match self.asked.remove(&token) {
             Some(Asked::Leave { memfd, socket }) => vec![memfd, socket],
+            Some(Asked::Given { memfd, .. }) => {
+                // The socket is gone with the one who claimed it, but for others who share it.
+                let _ = Page::map_at(&memfd, SIDE_AT as u64).map(|page| is_lost(page.side()));
+                vec![memfd]
+            }
             Some(Asked::Claim) | None => Vec::new(),
         }
     }
@@ -127,28 +143,46 @@ impl Broker {
         facts: Result<Facts, Decline>,
         now: Instant,
     ) {
-        let Some(asked) = self.estates.asked.remove(&token) else { return };
         let Some(client) = self.clients.get(&token) else { return };
         let uid = client.uid;
+        let Some(asked) = self.estates.asked.remove(&token) else { return };
         // Of a process that we cannot see we know too little.
         let pid_namespace = std::fs::read_link(format!("/proc/{}/ns/pid", client.pid));
         let heir = facts.and_then(|facts| {
             let pid_namespace = pid_namespace.map_err(|_| Decline::NoEstate)?;
             Ok(Heir { uid, pid_namespace, socket: (facts.netns, facts.cookie) })
         });
-        let answer = match asked {
-            Asked::Leave { memfd, socket } => self.keep(heir, memfd, socket, uid, now),
-            Asked::Claim => heir.and_then(|heir| self.give(&heir)),
-        };
-        let (message, memfd) = match answer {
-            Ok(answer) => answer,
-            Err(reason) => (FromBroker::Decline { id: 0, reason }, None),
-        };
+        match asked {
+            Asked::Leave { memfd, socket } => {
+                let message = match self.keep(heir, memfd, socket, uid, now) {
+                    Ok(()) => FromBroker::Left,
+                    Err(reason) => FromBroker::Decline { id: 0, reason },
+                };
+                self.answer(token, message, None);
+            }
+            Asked::Claim => {
+                if let Err(reason) = heir.and_then(|heir| self.give(token, &heir)) {
+                    self.answer(token, FromBroker::Decline { id: 0, reason }, None);
+                }
+            }
+            Asked::Given { .. } => drop(self.estates.asked.insert(token, asked)),
+        }
+    }
+
+    /// The socket of what a claim gets is closed.
+    pub(super) fn released_for_estate(&mut self, token: u64) {
+        if let Some(Asked::Given { memfd, left }) = self.estates.asked.remove(&token) {
+            self.answer(token, FromBroker::Estate { left }, Some(memfd));
+        }
+    }
+
+    fn answer(&mut self, token: u64, message: FromBroker, memfd: Option<OwnedFd>) {
+        let Some(client) = self.clients.get_mut(&token) else { return };
         let fds: Vec<_> = memfd.iter().map(AsFd::as_fd).collect();
-        if self.clients.get_mut(&token).is_none_or(|client| client.send(message, &fds).is_err()) {
+        if client.send(message, &fds).is_err() {
             self.doomed.push(token);
         }
-        self.examiner.close(uid, memfd.into_iter().collect());
+        self.examiner.close(client.uid, memfd.into_iter().collect());
     }
 
     fn keep(
@@ -158,7 +192,7 @@ impl Broker {
         socket: OwnedFd,
         uid: u32,
         now: Instant,
-    ) -> Result<(FromBroker, Option<OwnedFd>), Decline> {
+    ) -> Result<(), Decline> {
         let heir = heir.and_then(|heir| {
             if !self.estates.has_room(uid) {
                 return Err(Decline::TooMany);
@@ -168,7 +202,7 @@ impl Broker {
         match heir {
             Ok(heir) => {
                 self.estates.kept.push_back(Estate { heir, memfd, socket, until: now + KEPT });
-                Ok((FromBroker::Left, None))
+                Ok(())
             }
             Err(reason) => {
                 self.examiner.close(uid, vec![memfd, socket]);
@@ -177,13 +211,17 @@ impl Broker {
         }
     }
 
-    fn give(&mut self, heir: &Heir) -> Result<(FromBroker, Option<OwnedFd>), Decline> {
+    fn give(&mut self, token: u64, heir: &Heir) -> Result<(), Decline> {
         let kept = &mut self.estates.kept;
         let at = kept.iter().position(|estate| estate.heir == *heir).ok_or(Decline::NoEstate)?;
         let Estate { memfd, socket, .. } = kept.remove(at).ok_or(Decline::NoEstate)?;
         let left = kept.iter().filter(|estate| estate.heir == *heir).count() as u64;
-        self.examiner.close(heir.uid, vec![socket]);
-        Ok((FromBroker::Estate { left }, Some(memfd)))
+        if let Some(client) = self.clients.get_mut(&token) {
+            client.examined += 1;
+        }
+        self.estates.asked.insert(token, Asked::Given { memfd, left });
+        self.examiner.examine(heir.uid, token, RELEASED, socket);
+        Ok(())
     }
 
     /// Takes back what nobody claimed.
