@@ -80,7 +80,8 @@ def run(mode, binaries, folder, argv, environment, timeout_s, seed):
     """Runs `argv` in `folder` as `mode` says, to its end."""
     argv = [str(word) for word in argv]
     if mode.knobs is None:
-        argv = ["sh", "-c", 'ip link set lo up 2>/dev/null; exec "$@"', "sh", *argv]
+        # The shell stays, as below: the first of the process namespace has to reap orphans.
+        argv = ["sh", "-c", 'ip link set lo up 2>/dev/null; "$@"; exit $?', "sh", *argv]
     else:
         broker = str(folder / "broker.sock")
         environment = {

@@ -204,6 +204,10 @@ fn splice_takes_what_the_ring_holds_first() {
         duo.a("send C 3000");
         duo.b("recv C 2000 - splice");
         duo.b("recv C 2000 - splice");
+        // All that there is at once, as far as the pipe has room.
+        duo.warm("D");
+        duo.a("send D 16000");
+        duo.b("recv D 16000 - splice");
         duo.a("send C 3000");
         duo.b("recvall C 3000");
     });

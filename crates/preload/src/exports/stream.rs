@@ -465,7 +465,7 @@ unsafe extern "C" fn splice(
     }
     if let Entry::Conn(conn) = table::get(from) {
         conn.park_rx_for_good(from);
-        if let Some(ret) = splice_ring(conn, from, to, len) {
+        if let Some(ret) = splice_ring(conn, from, to, len, flags) {
             return sys::returned(ret);
         }
     }
@@ -478,7 +478,25 @@ unsafe extern "C" fn splice(
 }
 
 /// What is unread in the ring goes into the pipe before anything that splice takes from TCP.
-fn splice_ring(conn: &'static Conn, fd: c_int, pipe: c_int, len: usize) -> Option<Ret> {
+fn splice_ring(conn: &'static Conn, fd: c_int, pipe: c_int, len: usize, flags: u32) -> Option<Ret> {
+    const NONBLOCK: u32 = 2;
+    let mut done = 0;
+    // The first piece waits for room in the pipe, if it may; the others take what there is.
+    while (done as usize) < len {
+        let is_first = done == 0;
+        if (!is_first || flags & NONBLOCK != 0) && sys::poll_now(pipe, sys::POLLOUT) == 0 {
+            return Some(if is_first { -(sys::EAGAIN as Ret) } else { done });
+        }
+        match splice_piece(conn, fd, pipe, len - done as usize) {
+            Some(written @ 1..) => done += written,
+            other => return if is_first { other } else { Some(done) },
+        }
+    }
+    (done > 0).then_some(done)
+}
+
+fn splice_piece(conn: &'static Conn, fd: c_int, pipe: c_int, len: usize) -> Option<Ret> {
+    // So much a pipe that can be written takes at once (PIPE_BUF).
     let mut bytes = [0u8; 4096];
     let one = IoVec { base: bytes.as_mut_ptr(), len: len.min(bytes.len()) };
     let unread = {
