@@ -18,7 +18,7 @@ MORE = (
 )
 for cipher in (
     "12_aes_gcm 13_aes_gcm 12_chacha 13_chacha 13_sm4_gcm 13_sm4_ccm 12_aes_ccm 13_aes_ccm "
-    "12_aes_gcm_256 13_aes_gcm_256"
+    "12_aes_gcm_256 13_aes_gcm_256 13_nopad"
 ).split():
     for test in ("msg_more", "msg_more_unsent"):
         REASONS[f"tls tls.{cipher}.{test}"] = MORE
