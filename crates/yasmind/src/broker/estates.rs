@@ -98,11 +98,11 @@ impl Estates {
 impl Broker {
     pub(super) fn leave(&mut self, token: u64, fds: Vec<OwnedFd>) -> Result<(), Gone> {
         match <[OwnedFd; 2]>::try_from(fds) {
-            Ok([socket, memfd]) => {
-                // One is examined and closed, the other kept.
-                let asked = socket.try_clone().map(|socket| Asked::Leave { memfd, socket });
-                self.ask(token, socket, asked.map_err(|_| Gone)?)
-            }
+            // One is examined and closed, the other kept.
+            Ok([socket, memfd]) => match socket.try_clone() {
+                Ok(kept) => self.ask(token, socket, Asked::Leave { memfd, socket: kept }),
+                Err(_) => self.refuse(token, vec![socket, memfd]),
+            },
             Err(fds) => self.refuse(token, fds),
         }
     }
