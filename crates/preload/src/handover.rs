@@ -21,7 +21,8 @@ use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
 use crate::table::{self, Entry};
 use crate::{clock, estate, options, process, tcp};
 
-/// How long an exec waits for other processes to let go of what has bytes unread.
+/// How long an exec waits for other processes to let go of what has bytes unread, all of its
+/// connections together.
 const OTHERS_WITHIN_MS: u64 = 200;
 
 /// What an exec that is under way has done to a connection, to be undone if it fails.
@@ -86,6 +87,7 @@ pub fn before_start(image: impl Fn() -> Image) {
 
 fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
     let walk = WALK.fetch_add(1, Ordering::Relaxed) + 1;
+    let until_ns = clock::now_ns() + OTHERS_WITHIN_MS * 1_000_000;
     for fd in 0..table::end() {
         if let Entry::Conn(conn) = table::get(fd)
             && let Some(number) = estate::of(conn)
@@ -101,7 +103,7 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
         match entry {
             Entry::Conn(conn) if !conn.handed.is_of(walk) => {
                 conn.handed.begin(walk);
-                conn.hand_over(fd, way, image);
+                conn.hand_over(fd, way, image, until_ns);
             }
             Entry::Candidate(_) => table::clear(fd),
             _ => {}
@@ -171,7 +173,7 @@ impl Conn {
         true
     }
 
-    fn hand_over(&'static self, fd: c_int, way: Way, image: &impl Fn() -> Image) {
+    fn hand_over(&'static self, fd: c_int, way: Way, image: &impl Fn() -> Image, until_ns: u64) {
         self.park_for_good(fd);
         self.settle(fd);
         if self.retires_drained(fd) {
@@ -182,7 +184,7 @@ impl Conn {
             return;
         }
         if image == Image::Library && way == Way::Exec {
-            self.await_others();
+            self.await_others(until_ns);
         }
         let is_heir = image == Image::Library && self.leaves(fd, way);
         let handed = &self.handed;
@@ -206,8 +208,11 @@ impl Conn {
 
     /// A server that starts a program for each connection forks, and closes it in the parent:
     /// that may come after the child's exec. A parent that keeps it costs this wait.
-    fn await_others(&self) {
-        let until_ns = clock::now_ns() + OTHERS_WITHIN_MS * 1_000_000;
+    /// What is an estate already may be shared.
+    fn await_others(&self, until_ns: u64) {
+        if estate::of(self).is_some() {
+            return;
+        }
         while !self.is_sole_holder() && clock::now_ns() < until_ns {
             // SAFETY: no memory involved: a sleep of a millisecond.
             unsafe { call!(poll, 0, 0, 1) };
