@@ -108,18 +108,32 @@ impl Duo {
         self.prove(name);
     }
 
+    /// Where one end has to receive by TCP: fails when nothing has gone by ring at all.
+    #[track_caller]
+    pub fn prove_one_way(&self, name: &str) {
+        if self.lab.proves() && self.lab.is_calm() {
+            let carried = self.ends().iter().any(|end| end.sends.ring_bytes > 0);
+            assert!(carried, "no bytes by ring in {name}: {:#?}", self.lab.status());
+        }
+    }
+
     fn carried(&self) -> bool {
         if !self.lab.proves() || !self.lab.is_calm() {
             return true;
         }
+        let ends = self.ends();
+        ends.len() >= 2 && ends.iter().all(|end| end.sends.ring_bytes > 0)
+    }
+
+    /// Both ends of each connection of `b`.
+    fn ends(&self) -> Vec<End> {
         let (pid, status) = (self.b.pid(), self.lab.status());
-        let ends: Vec<End> = status
+        status
             .iter()
             .flat_map(|status| &status.connections)
             .filter(|connection| connection.ends.iter().any(|end| end.pid == pid))
             .flat_map(|connection| connection.ends.clone())
-            .collect();
-        ends.len() >= 2 && ends.iter().all(|end| end.sends.ring_bytes > 0)
+            .collect()
     }
 
     #[track_caller]

@@ -345,6 +345,8 @@ fn taken_over_from_one_set_to_another() {
             duo.b("epwait F -1");
             duo.b("recv C 100");
         }
+        // What `b` receives stays TCP while two sets have it.
+        duo.prove_one_way("C");
     });
 }
 
