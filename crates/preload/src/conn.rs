@@ -8,7 +8,6 @@ use yasmin_channel::{self as channel};
 use yasmin_ring::{Pages, Phase, Receiver, Sender};
 
 use crate::lock::{Guard, Lock};
-use crate::set::Set;
 use crate::slab::{Pooled, Slab};
 use crate::spin::Backoff;
 use crate::{broker, clock, estate, handover, options, process, set, spin, sys, table, tcp};
@@ -33,19 +32,12 @@ pub struct Conn {
     pub told_seen: AtomicU32,
     pub(crate) base: AtomicPtr<u8>,
     pub(crate) side: AtomicPtr<Side>,
-    /// The set whose hot list holds it, and its place there plus 1 (0: not in any).
-    pub hot_set: AtomicPtr<Set>,
-    pub hot: AtomicU32,
-    /// Looks at the set since something came.
-    pub idle: AtomicU32,
     /// Not 0: the kernel had something to tell when poll last asked it.
     pub kernel_ready: AtomicU32,
     /// Not 0: TCP was empty when it was last read.
     pub tcp_dry: AtomicU32,
     /// Not 0: an errno that cut a receive short, for the next one.
     pub rx_error: AtomicU32,
-    /// Ring tail that an edge-triggered set was last told of.
-    pub edge_told: AtomicU64,
     tx_lock: Lock,
     pub tx_looked_at: AtomicU64,
     pub tx_full: AtomicU32,
@@ -179,8 +171,6 @@ impl Conn {
         conn.attacher_pid.store(0, Ordering::Relaxed);
         for flag in [
             &conn.shared,
-            &conn.hot,
-            &conn.idle,
             &conn.kernel_ready,
             &conn.rx_error,
             &conn.tx_full,
@@ -196,7 +186,6 @@ impl Conn {
         }
         conn.estate.store(0, Ordering::Relaxed);
         conn.read_before.store(read_before, Ordering::Relaxed);
-        conn.edge_told.store(0, Ordering::Relaxed);
         conn.rx_spin.reset();
         conn.tx_spin.reset();
         conn.offers.reset();
@@ -336,7 +325,6 @@ impl Conn {
     pub fn reset_locks(&self) {
         self.rx_lock.reset();
         self.tx_lock.reset();
-        self.hot.store(0, Ordering::Relaxed);
     }
 
     /// Sender's stream position from the kernel, under the send lock.
@@ -359,11 +347,7 @@ impl Conn {
     pub fn name(&'static self, fd: c_int) {
         self.fds.fetch_add(1, Ordering::Relaxed);
         table::set_conn(fd, self);
-    }
-
-    /// Of its numbers, `fd` is the one that `fd()` gives from now on.
-    pub fn goes_by(&self, fd: c_int) {
-        self.fd.store(fd, Ordering::Relaxed);
+        set::number_is_back(self, fd);
     }
 
     /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
@@ -377,7 +361,9 @@ impl Conn {
             if self.fd() == fd {
                 self.fd.store(other, Ordering::Relaxed);
             }
-            set::renamed(fd, other);
+            if other >= 0 {
+                set::number_orphaned(fd, other);
+            }
             return;
         }
         self.release(fd);
@@ -499,7 +485,6 @@ impl Conn {
     }
 
     pub(crate) fn release(&'static self, fd: c_int) {
-        set::leave(self);
         let (Ok(rx), Ok(tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else {
             // A handler closes what its thread is using: the memory stays until exit.
             table::clear(fd);
@@ -525,7 +510,10 @@ impl Conn {
         // The locks that forks share lie in the side page: let go of them first.
         drop(tx);
         drop(rx);
-        // Those that watch the word without a lock see the table change, and go.
+        // Out of the table, /then/ out of the hot lists, /then/ unpinned: nobody looks any more.
+        if !set::leave(fd) {
+            return;
+        }
         while self.pins.load(Ordering::SeqCst) != 0 {
             sys::sched_yield();
         }
@@ -570,6 +558,12 @@ impl Conn {
             }
         }
         false
+    }
+
+    /// The same, of one that is not in the table yet.
+    pub fn pin_fresh(&self) -> Pin<'_> {
+        self.pins.fetch_add(1, Ordering::SeqCst);
+        Pin(self)
     }
 
     /// Keeps the channel mapped while it is watched without a lock. `None`: it is gone.

@@ -14,16 +14,31 @@ mod wait;
 use core::ffi::c_int;
 
 use crate::conn::Conn;
+use crate::in_flight::Inside;
 use crate::iov::Buffers;
 use crate::send::Source;
 use crate::sys::{self, IoVec, Ret};
 use crate::table::{self, Entry};
 use crate::{guest, in_flight, memory, process, promote, recv, send};
 
-/// Runs `kernel` on a candidate and counts it.
+/// What `fd` is, and if it is a candidate the mark that keeps it one until the call is over. A
+/// connection never gets a call that took it for a candidate.
 #[inline]
-fn counted(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
-    let Some(inside) = in_flight::enter(fd) else { return kernel() };
+fn entered(fd: c_int, may_offer: bool) -> (Entry, Option<Inside>) {
+    let entry = table::get(fd);
+    if !matches!(entry, Entry::Candidate(_)) {
+        return (entry, None);
+    }
+    if may_offer {
+        promote::at_once(fd);
+    }
+    let inside = in_flight::enter(fd);
+    (table::get(fd), inside)
+}
+
+/// Runs `kernel` on a candidate that was entered, and counts it.
+#[inline]
+fn counted(fd: c_int, inside: Inside, kernel: impl FnOnce() -> isize) -> isize {
     let ret = kernel();
     in_flight::leave(fd, inside);
     if let Entry::Candidate(candidate) = table::get(fd) {
@@ -42,12 +57,8 @@ fn routed<Kernel: FnOnce() -> isize>(
     after: impl FnOnce(&'static Conn, isize),
     vsock: impl FnOnce(c_int, Kernel) -> isize,
 ) -> isize {
-    let mut entry = table::get(fd);
-    if matches!(entry, Entry::Candidate(_)) && promote::at_once(fd) {
-        entry = table::get(fd);
-    }
-    match entry {
-        Entry::Conn(conn) => {
+    match entered(fd, true) {
+        (Entry::Conn(conn), _) => {
             process::refresh();
             process::cancellation_point();
             ring(conn).map_or_else(
@@ -59,8 +70,8 @@ fn routed<Kernel: FnOnce() -> isize>(
                 sys::returned,
             )
         }
-        Entry::Candidate(_) => counted(fd, kernel),
-        Entry::Guest(behind) => vsock(behind, kernel),
+        (_, Some(inside)) => counted(fd, inside, kernel),
+        (Entry::Guest(behind), None) => vsock(behind, kernel),
         _ => kernel(),
     }
 }
@@ -114,6 +125,9 @@ fn check(len: usize, size: usize) {
     }
 }
 
-fn counted_if_candidate(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
-    if matches!(table::get(fd), Entry::Candidate(_)) { counted(fd, kernel) } else { kernel() }
+fn counted_if(fd: c_int, inside: Option<Inside>, kernel: impl FnOnce() -> isize) -> isize {
+    match inside {
+        Some(inside) => counted(fd, inside, kernel),
+        None => kernel(),
+    }
 }

@@ -100,9 +100,7 @@ fn fits(fd: c_int) -> bool {
 
 /// A set watches the TCP socket by now, and would go on to.
 fn is_watched(fd: c_int) -> bool {
-    table::watch(fd).is_none_or(|watch| {
-        !watch.set.load(Ordering::Relaxed).is_null() || watch.has(table::Watch::PRESENT)
-    })
+    table::watch(fd).is_none_or(|watch| !watch.first.load(Ordering::Relaxed).is_null())
 }
 
 /// After the program's connect, which has succeeded or is in progress: true if the connection

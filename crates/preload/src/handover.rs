@@ -34,6 +34,8 @@ pub struct Handed {
     counted: AtomicI32,
     /// Not 0: its close was made a reset.
     lingers: AtomicU32,
+    /// Not 0: a child that borrows this memory has it under a number of its own.
+    lent: AtomicU32,
 }
 
 static WALK: AtomicU32 = AtomicU32::new(0);
@@ -89,15 +91,17 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
     let walk = WALK.fetch_add(1, Ordering::Relaxed) + 1;
     let until_ns = clock::now_ns() + OTHERS_WITHIN_MS * 1_000_000;
     for fd in 0..table::end() {
-        if let Entry::Conn(conn) = table::get(fd)
+        if let Entry::Conn(conn) = table::of_lender(fd)
             && let Some(number) = estate::of(conn)
         {
             estate::set_inherited(number, false);
         }
     }
     for fd in 0..table::end() {
-        let entry = table::get(fd);
-        if !matches!(entry, Entry::Candidate(_) | Entry::Conn(_)) || closes_on_exec(fd) {
+        let entry = table::of_lender(fd);
+        let is_lent = matches!(entry, Entry::Conn(conn) if conn.handed.is_lent());
+        let concerns = matches!(entry, Entry::Candidate(_) | Entry::Conn(_));
+        if !concerns || closes_on_exec(fd) && !is_lent {
             continue;
         }
         match entry {
@@ -117,7 +121,7 @@ pub fn exec_failed() {
     let saved = sys::errno();
     let walk = WALK.load(Ordering::Relaxed);
     for fd in 0..table::end() {
-        if let Entry::Conn(conn) = table::get(fd)
+        if let Entry::Conn(conn) = table::of_lender(fd)
             && conn.handed.is_of(walk)
         {
             conn.takes_back(fd);
@@ -147,7 +151,24 @@ pub fn leave_reads(fd: c_int) {
     }
 }
 
+/// A child that borrows this memory gives `fd` another number, which it may leave to the program
+/// that it becomes.
+pub fn lend(fd: c_int) {
+    match table::of_lender(fd) {
+        Entry::Conn(conn) => {
+            conn.handed.lent.store(1, Ordering::Relaxed);
+            conn.park_for_good(fd);
+        }
+        Entry::Candidate(_) => table::clear(fd),
+        _ => {}
+    }
+}
+
 impl Handed {
+    fn is_lent(&self) -> bool {
+        self.lent.load(Ordering::Relaxed) != 0
+    }
+
     fn is_of(&self, walk: u32) -> bool {
         self.walk.load(Ordering::Relaxed) == walk
     }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::conn::Conn;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::table::{self, Entry};
-use crate::{broker, estate, guest, memory, process, real, recv, set};
+use crate::{broker, estate, guest, handover, memory, process, real, recv, set};
 
 /// Options after which bytes must come from, or go to, the kernel alone: timestamps, a
 /// low-water mark, a peek offset, TCP_REPAIR, TCP_INQ, kernel TLS.
@@ -247,6 +247,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
         return ret;
     }
     let Entry::Conn(conn) = table::get(fd) else { return ret };
+    let Some(_pin) = conn.pin(fd) else { return ret };
     let value = arg as *mut c_int;
     // SAFETY: the kernel just read or wrote an int there.
     unsafe {
@@ -293,7 +294,9 @@ pub unsafe fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     match cmd {
         sys::F_DUPFD | sys::F_DUPFD_CLOEXEC => duplicated(fd, ret),
         sys::F_SETFL => {
-            if let Entry::Conn(conn) = table::get(fd) {
+            if let Entry::Conn(conn) = table::get(fd)
+                && let Some(_pin) = conn.pin(fd)
+            {
                 conn.set_nonblocking(arg & sys::O_NONBLOCK as usize != 0);
                 if arg & O_ASYNC != 0 {
                     conn.park_rx_for_good(fd);
@@ -307,10 +310,10 @@ pub unsafe fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
 
 /// `to` names what `from` names.
 pub fn duplicated(from: c_int, to: c_int) {
-    renumbered(to);
     if process::is_borrowed() {
-        return;
+        return handover::lend(from);
     }
+    renumbered(to);
     match table::get(from) {
         Entry::Conn(conn) => {
             conn.name(to);
@@ -323,7 +326,7 @@ pub fn duplicated(from: c_int, to: c_int) {
             process::drop_slot(candidate.slot());
             table::clear(from);
         }
-        Entry::Set(_) => set::watched_from_outside(from),
+        Entry::Set(set) => set::named(set, to),
         Entry::Fresh => table::clear(from),
         Entry::Guest(behind) => table::name_guest(from, to, behind),
         _ => {}
@@ -342,10 +345,7 @@ pub fn renumbered(fd: c_int) {
 pub fn forget(fd: c_int) {
     match table::get(fd) {
         Entry::Conn(conn) => conn.unname(fd),
-        Entry::Set(set) => {
-            table::clear(fd);
-            set::closed(set);
-        }
+        Entry::Set(set) => set::unnamed(set, fd),
         Entry::Candidate(candidate) => {
             process::drop_slot(candidate.slot());
             if candidate.is_pending()
@@ -364,14 +364,14 @@ pub fn forget(fd: c_int) {
         Entry::Guest(behind) => guest::unname(fd, behind),
         Entry::Nothing => {}
     }
-    set::descriptor_closed(fd);
+    set::number_closed(fd);
 }
 
 /// # Safety
 /// As libc's close.
 pub unsafe fn close(fd: c_int) -> c_int {
     match table::get(fd) {
-        Entry::Nothing => set::descriptor_closed(fd),
+        Entry::Nothing => set::number_closed(fd),
         Entry::Broker => {
             // The program closes what it never opened, as daemons do in a loop.
             sys::set_errno(sys::EBADF);
@@ -409,7 +409,7 @@ pub unsafe fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
                 }
                 from = fd + 1;
             }
-            Entry::Nothing => set::descriptor_closed(fd as c_int),
+            Entry::Nothing => set::number_closed(fd as c_int),
             _ => forget(fd as c_int),
         }
     }
@@ -436,9 +436,13 @@ pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
     let concerns = table::raw(from) != 0 || table::raw(to) != 0;
     if from == to || !is_open || !concerns || process::is_borrowed() {
         if from != to && is_open {
-            set::descriptor_closed(to);
+            set::number_closed(to);
         }
-        return kernel();
+        let ret = kernel();
+        if ret >= 0 && process::is_borrowed() {
+            handover::lend(from);
+        }
+        return ret;
     }
     if flags.is_some_and(|flags| flags & !0o2000000 != 0) {
         sys::set_errno(EINVAL);

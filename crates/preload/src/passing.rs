@@ -16,7 +16,7 @@ use crate::conn::Conn;
 use crate::errand::{Answer, Errand};
 use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Entry};
-use crate::{clock, estate, image, process, tcp};
+use crate::{clock, estate, image, process, set, tcp};
 
 const TCP_NOTSENT_LOWAT: c_int = 25;
 const SCM_RIGHTS: c_int = 1;
@@ -126,6 +126,7 @@ fn pass(fd: c_int, via: c_int) {
             table::clear(fd);
         }
         Entry::Fresh => table::clear(fd),
+        Entry::Set(set) => set::passed_on(set),
         _ => {}
     }
 }
@@ -176,7 +177,7 @@ fn take_back(fd: c_int) {
 
 /// This process got `fd`.
 fn take(fd: c_int) {
-    let Some(lowat) = lowat(fd) else { return };
+    let Some(lowat) = lowat(fd) else { return set::came_back(fd) };
     if lowat != MARK && !HAS_PASSED.load(Ordering::Relaxed) {
         return;
     }

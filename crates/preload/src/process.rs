@@ -1,5 +1,6 @@
 //! Processes: who this one is, and what forks and execs do to its connections.
 
+use core::arch::{asm, global_asm};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -81,19 +82,88 @@ pub fn refresh() {
     }
 }
 
-/// The program called vfork or clone: its memory may be in a child's hands from now on.
-static LENDS: AtomicBool = AtomicBool::new(false);
+// Of each thread: not 0 from its vfork until its next call that asks. The child has the
+// thread's block as well, and runs while the thread does not.
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".p2align 2",
+    ".globl yasmin_lends",
+    ".hidden yasmin_lends",
+    ".type yasmin_lends, @object",
+    ".size yasmin_lends, 4",
+    "yasmin_lends:",
+    ".zero 4",
+    ".popsection",
+);
 
-/// Before vfork and clone.
+/// This thread's memory may be in the hands of a vfork child, for all that it knows.
+#[inline]
+fn lends() -> bool {
+    let lends: u32;
+    // SAFETY: reads this thread's own word.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + yasmin_lends@GOTTPOFF]",
+            "mov {lends:e}, dword ptr fs:[{at}]",
+            at = out(reg) _,
+            lends = out(reg) lends,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    lends != 0
+}
+
+fn set_lends(on: bool) {
+    // SAFETY: writes this thread's own word.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + yasmin_lends@GOTTPOFF]",
+            "mov dword ptr fs:[{at}], {on:e}",
+            at = out(reg) _,
+            on = in(reg) u32::from(on),
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// The program called vfork or clone once.
+static LENDS: AtomicBool = AtomicBool::new(false);
+/// A child may run beside the threads whose memory it has.
+static LENDS_BESIDE: AtomicBool = AtomicBool::new(false);
+
+/// Before vfork.
 pub extern "C" fn before_lending() {
     refresh();
     LENDS.store(true, Ordering::SeqCst);
+    set_lends(true);
 }
 
-/// A vfork child borrows its parent's memory: what it does to descriptors is its own affair.
-/// Programs that never lend theirs pay no system call for the question.
+/// Before clone, which takes a function, a stack and flags.
+pub extern "C" fn before_cloning(_: *mut c_void, _: *mut c_void, flags: c_int) {
+    const CLONE_VM: c_int = 0x100;
+    const CLONE_VFORK: c_int = 0x4000;
+    if flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0 {
+        LENDS_BESIDE.store(true, Ordering::SeqCst);
+    }
+    before_lending();
+}
+
+/// A vfork child borrows its parent's memory, and its numbers mean what its own kernel table
+/// says: to it the table has nothing (`table::get`), and nothing of its doing is entered.
+/// A thread that never lent its memory pays no system call for the question.
+#[inline]
 pub fn is_borrowed() -> bool {
-    LENDS.load(Ordering::Relaxed) && sys::getpid() != pid()
+    (lends() || LENDS_BESIDE.load(Ordering::Relaxed)) && is_a_borrower()
+}
+
+#[cold]
+fn is_a_borrower() -> bool {
+    if sys::getpid() != pid() {
+        return true;
+    }
+    // The thread that lent it is back.
+    set_lends(false);
+    false
 }
 
 /// The program cancelled a thread once.
@@ -125,6 +195,9 @@ pub fn calls_return() -> bool {
 
 extern "C" fn before_fork() {
     refresh();
+    if is_borrowed() {
+        return;
+    }
     FORKING.store(true, Ordering::SeqCst);
     for fd in 0..table::end() {
         match table::get(fd) {
@@ -177,7 +250,7 @@ fn became_child() {
     // By a call that runs no handlers: then nobody has counted this process yet.
     let is_uncounted = !FORKING.swap(false, Ordering::SeqCst);
     conn::POOL.reset_lock();
-    set::POOL.reset_lock();
+    set::forget_in_child();
     memory::forget_holder();
     signals::reset_lock();
     broker::forget_in_child();

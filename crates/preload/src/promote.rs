@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::conn::{Conn, Handout};
 use crate::lock::Lock;
 use crate::sys::{self, SOL_SOCKET, SOL_TCP, call};
-use crate::table::{self, Candidate, Entry, Watch};
+use crate::table::{self, Candidate, Entry};
 use crate::{broker, clock, config, in_flight, process, recv, tcp};
 
 /// Handouts whose descriptor has calls in flight: attached at the end of the last of them.
@@ -276,12 +276,15 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         return true;
     };
     prepare(fd, conn);
+    // Once it is in the table another thread may close it.
+    let _pin = conn.pin_fresh();
     let closed = candidate.with_gate(true);
     let is_attached = table::swap(fd, candidate, closed.0)
         && in_flight::is_clear(fd)
         && table::swap(fd, closed, table::conn_raw(conn));
     if !is_attached {
         table::change(fd, |candidate| candidate.with_gate(false));
+        drop(_pin);
         conn.discard();
         return false;
     }
@@ -310,7 +313,4 @@ fn prepare(fd: c_int, conn: &Conn) {
     let cork = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_CORK, 4).unwrap_or(0);
     conn.cork.store(cork as u32, Ordering::Relaxed);
     conn.kernel_corked.store(cork as u32, Ordering::Relaxed);
-    if table::watch(fd).is_some_and(|watch| watch.has(Watch::MANY_SETS)) {
-        conn.receiver().never_offer();
-    }
 }

@@ -192,7 +192,7 @@ impl Call<'_> {
                     // of a smaller one a program would see short writes that TCP does not give.
                     let is_grown = sender.class() >= conn.max_class();
                     if self.done > 0 && !self.blocks() && is_grown {
-                        set::write_cut_short(conn);
+                        set::write_cut_short(self.fd);
                         return Ok(Next::Return(self.done as Ret));
                     }
                     // TCP's own buffers take it from here, so that a program that relies on

@@ -1,32 +1,46 @@
 //! epoll sets.
 //!
-//! A set keeps a list of its hot connections: those whose receiving direction is offered, open
-//! or unread, which the kernel cannot tell about. A wait looks at them, asks the kernel about
-//! all others now and then, and parks the hot ones before it sleeps. So a wait costs what is
-//! hot, not what is registered.
+//! A set is the kernel's open file, whatever numbers name it. It keeps a list of its hot
+//! registrations: those of connections whose receiving direction is offered, open or unread,
+//! which the kernel cannot tell about. A wait looks at these, asks the kernel about all others
+//! now and then, and parks the hot ones before it sleeps. So a wait costs what is hot, not what
+//! is registered.
 //!
 //! Registrations of connections that change stay in user space until the kernel is asked again:
 //! programs change them several times a request.
 //!
-//! A hot list changes under the set's lock; an entry leaves it, but for its close, also under
-//! its receive lock. Whoever offers holds the receive lock and sees it in the list, so a thread
-//! that goes to sleep either parks it or was seen as a sleeper.
+//! What must stay true:
+//! - While a connection is offered or open, each of its registrations is in its set's hot list,
+//!   and nobody sleeps on these sets. While it has ring bytes unread, it is there too.
+//! - A registration leaves a hot list when its connection is parked and drained, under the
+//!   receive lock, or with its number, its set or its connection, for good.
+//! - A hot list changes under the set's lock. A connection that is in one stays mapped as long
+//!   as that lock is held.
+//! - Nothing points at a set that was closed: its registrations go with it, and its memory
+//!   serves no other set before the last thread that sleeps on it is back.
 
+mod ctl;
+mod list;
 mod registration;
 mod wait;
 
+pub use registration::Registration;
 pub use wait::Wait;
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use yasmin_ring::Phase;
 
 use crate::conn::Conn;
 use crate::lock::Lock;
 use crate::process;
 use crate::slab::{Pooled, Slab};
 use crate::spin::{Backoff, Tight};
-use crate::sys::{self};
-use crate::table::{self, Entry, Watch};
+use crate::sys::{self, EpollEvent, call};
+use crate::table::{self, Entry};
+use list::List;
+use registration::{DIRTY, IN_KERNEL, ORPHAN, PRESENT, REGISTRY};
 
 const IN: u32 = 1;
 const OUT: u32 = 4;
@@ -40,16 +54,13 @@ const ADD: c_int = 1;
 const DEL: c_int = 2;
 const MOD: c_int = 3;
 
-/// Entries of a hot list and of a list of changed registrations.
-const LIST_MAX: usize = 1 << 16;
-
 /// How long a busy set may leave the kernel unasked, in microseconds.
 const LOOK_US: u64 = 20;
 
 /// A hot connection that stayed silent for so many looks is parked.
 const IDLE_LOOKS: u32 = 4096;
 
-/// Polled, duplicated, closed, or shared over fork.
+/// Polled, passed on, closed, or shared over fork.
 const FOR_GOOD: u32 = 1;
 /// Another set watches it, as long as that asks for any events.
 const NESTED: u32 = 2;
@@ -63,9 +74,15 @@ static LEFT: AtomicU32 = AtomicU32::new(0);
 #[repr(C, align(64))]
 pub struct Set {
     lock: Lock,
+    /// One of its numbers, and how many there are in this process.
     fd: AtomicI32,
+    names: AtomicU32,
+    /// Raised with each use of this memory for another set.
+    serial: AtomicU32,
     /// Threads that sleep on it, or are about to.
     sleepers: AtomicU32,
+    /// Not 0: closed, and its memory not given back yet.
+    closed: AtomicU32,
     /// Bits of why other eyes are on it, 0 if none: then all is parked.
     foreign: AtomicU32,
     /// Where the processes that share it over a fork say that they use it; 0: never forked.
@@ -74,20 +91,23 @@ pub struct Set {
     outer: AtomicU32,
     /// Not 0: its sleepers were woken by `wake_sleepers` at some time.
     woken: AtomicU32,
-    hot: AtomicPtr<AtomicPtr<Conn>>,
-    hot_len: AtomicU32,
+    /// Not 0: it was passed on over a Unix socket, and may come back as another number.
+    passed: AtomicU32,
+    hot: List,
     cursor: AtomicU32,
-    dirty: AtomicPtr<AtomicI32>,
-    dirty_len: AtomicU32,
+    dirty: List,
     tight: Tight,
     /// Not 0: something only the kernel knows is wanted now.
     kernel_due: AtomicU32,
+    /// Not 0: the kernel was asked before the rings the last time that their events filled the
+    /// program's buffer.
+    kernel_first: AtomicU32,
     looked_at: AtomicU64,
     spin: Backoff,
     next_free: AtomicPtr<Set>,
 }
 
-// SAFETY: atomics and a lock; all zero is a set without lists, which no table entry names.
+// SAFETY: atomics, lists and a lock; all zero is a set without lists, which no entry names.
 unsafe impl Pooled for Set {
     fn next_free(&self) -> &AtomicPtr<Self> {
         &self.next_free
@@ -99,157 +119,207 @@ pub static POOL: Slab<Set> = Slab::new();
 /// epoll_create made `fd`.
 pub fn created(fd: c_int) {
     let Some(set) = POOL.take() else { return };
-    if set.hot.load(Ordering::Relaxed).is_null() {
-        let (Some(hot), Some(dirty)) =
-            (sys::map_private(LIST_MAX * 8), sys::map_private(LIST_MAX * 4))
-        else {
-            return;
-        };
-        set.hot.store(hot.cast(), Ordering::Relaxed);
-        set.dirty.store(dirty.cast(), Ordering::Relaxed);
-    }
     set.fd.store(fd, Ordering::Relaxed);
-    for field in
-        [&set.sleepers, &set.foreign, &set.hot_len, &set.cursor, &set.dirty_len, &set.kernel_due]
-            .into_iter()
-            .chain([&set.slot, &set.outer, &set.woken])
-    {
+    set.names.store(1, Ordering::Relaxed);
+    set.serial.fetch_add(1, Ordering::Relaxed);
+    set.hot.clear();
+    set.dirty.clear();
+    for field in [
+        &set.sleepers,
+        &set.closed,
+        &set.foreign,
+        &set.slot,
+        &set.outer,
+        &set.woken,
+        &set.passed,
+        &set.cursor,
+        &set.kernel_due,
+        &set.kernel_first,
+    ] {
         field.store(0, Ordering::Relaxed);
     }
     set.spin.reset();
     table::set_set(fd, set);
 }
 
-/// The program closes the set's descriptor, which has left the table.
-pub fn closed(set: &'static Set) {
+/// `to` names the set that `from` names.
+pub fn named(set: &'static Set, to: c_int) {
+    set.names.fetch_add(1, Ordering::Relaxed);
+    table::set_set(to, set);
+}
+
+/// The program closes `fd`, one of the set's numbers.
+pub fn unnamed(set: &'static Set, fd: c_int) {
+    table::clear(fd);
+    if set.names.fetch_sub(1, Ordering::Relaxed) > 1 {
+        if set.fd.load(Ordering::Relaxed) == fd {
+            let other = (0..table::end()).find(|&at| table::is_set(at, set)).unwrap_or(-1);
+            set.fd.store(other, Ordering::Relaxed);
+        }
+        return;
+    }
+    set.close();
+}
+
+/// Sends the program's set away with a message: others may look at it from now on.
+pub fn passed_on(set: &'static Set) {
+    SETS_PASSED.store(1, Ordering::Relaxed);
+    set.passed.store(1, Ordering::Relaxed);
+    set.touch();
     set.make_foreign(FOR_GOOD);
-    for fd in 0..table::end() {
-        if let Some(watch) = table::watch(fd)
-            && core::ptr::eq(watch.set.load(Ordering::Relaxed), set)
-        {
-            forget(watch);
+}
+
+/// Not 0: a set was passed on.
+static SETS_PASSED: AtomicU32 = AtomicU32::new(0);
+
+/// A message brought `fd`, which may be a set that this process passed on.
+pub fn came_back(fd: c_int) {
+    const KCMP_FILE: usize = 0;
+    if SETS_PASSED.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let me = sys::getpid() as usize;
+    for at in 0..table::end() {
+        let Entry::Set(set) = table::get(at) else { continue };
+        if set.passed.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        // SAFETY: no memory involved.
+        if unsafe { call!(kcmp, me, me, KCMP_FILE, fd, at) } == 0 {
+            return named(set, fd);
         }
     }
-    POOL.give(set);
 }
 
-/// The set of `watch` no longer has it. That others may have it, which the kernel alone knows
-/// of, holds until the descriptor is closed.
-fn forget(watch: &Watch) {
-    watch.flags.fetch_and(Watch::MANY_SETS, Ordering::Relaxed);
-    // The flags, /then/ the set: who finds no set here (Acquire) raises flags of its own.
-    watch.set.store(core::ptr::null_mut(), Ordering::Release);
-}
-
-/// The program closes `fd`, or gives the number to something else.
-pub fn descriptor_closed(fd: c_int) {
-    let Some(watch) = table::watch(fd) else { return };
-    let set = watch.set.load(Ordering::Relaxed);
-    if set.is_null() {
-        if watch.has(Watch::MANY_SETS) {
-            watch.remove(Watch::MANY_SETS);
+/// A registration's number goes, or the program gives it to something else.
+pub fn number_closed(fd: c_int) {
+    while let Some(one) = first_at(fd) {
+        let Some(set) = one.set() else { return };
+        let is_own = set.foreign.load(Ordering::Relaxed) & INHERITED == 0;
+        let Some(_guard) = set.lock.acquire() else { return };
+        if !one.is_of(set) || one.at() != fd {
+            continue;
         }
-        return;
+        if is_own && one.has(DIRTY) {
+            // A forked child keeps the registration alive as the kernel has it.
+            set.tell_kernel(one);
+        }
+        set.drop_hot(one);
+        one.free();
     }
-    // SAFETY: a set's memory stays a set's.
-    let set = unsafe { &*set };
-    let is_own = set.foreign.load(Ordering::Relaxed) & INHERITED == 0;
-    if is_own && watch.has(Watch::DIRTY) {
-        // A duplicate, or a forked child, keeps the registration alive as the kernel has it.
-        set.kernel_ctl(if watch.has(Watch::PRESENT) { MOD } else { DEL }, fd, watch);
-    }
-    forget(watch);
-    watch.remove(Watch::MANY_SETS);
 }
 
-/// The program closed `fd`, but another descriptor still names the connection: a set that was
-/// told of `fd` goes on watching it, as the kernel does.
-pub fn renamed(fd: c_int, other: c_int) {
-    let (Some(from), Some(to)) = (table::watch(fd), table::watch(other)) else { return };
-    let set = from.set.load(Ordering::Relaxed);
-    if set.is_null() || !to.set.load(Ordering::Relaxed).is_null() {
-        return;
+/// The program closed `fd`, but `other` still names the connection: a set that was told of
+/// `fd` goes on watching it, as the kernel does.
+pub fn number_orphaned(fd: c_int, other: c_int) {
+    while let Some(one) = first_at(fd) {
+        let Some(set) = one.set() else { return };
+        let Some(_guard) = set.lock.acquire() else { return };
+        if !one.is_of(set) || one.at() != fd {
+            continue;
+        }
+        if one.has(DIRTY) {
+            set.tell_kernel(one);
+        }
+        if one.has(PRESENT) {
+            one.moves(other, true);
+        } else {
+            set.drop_hot(one);
+            one.free();
+        }
     }
-    if from.has(Watch::DIRTY) {
-        // SAFETY: a set's memory stays a set's.
-        let set = unsafe { &*set };
-        set.kernel_ctl(if from.has(Watch::PRESENT) { MOD } else { DEL }, fd, from);
+}
+
+/// `fd` names `conn` again: what was registered under this number before is the program's.
+pub fn number_is_back(conn: &Conn, fd: c_int) {
+    let is_it = |one: &Registration| {
+        one.has(ORPHAN)
+            && one.number() == fd
+            && one.conn().is_some_and(|it| core::ptr::eq(it, conn))
+    };
+    for one in registration::all(is_it) {
+        one.moves(fd, false);
     }
-    if !from.has(Watch::PRESENT) {
-        return;
+}
+
+fn first_at(fd: c_int) -> Option<&'static Registration> {
+    if process::is_borrowed() || !has_registrations(fd) {
+        return None;
     }
-    to.events.store(from.events.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.data.store(from.data.load(Ordering::Relaxed), Ordering::Relaxed);
-    let flags = from.flags.load(Ordering::Relaxed) & !Watch::DIRTY | Watch::ORPHAN;
-    to.flags.store(flags, Ordering::Relaxed);
-    to.set.store(set, Ordering::Release);
+    let _registry = REGISTRY.acquire()?;
+    registration::at(fd).next()
+}
+
+fn has_registrations(fd: c_int) -> bool {
+    table::watch(fd).is_some_and(|watch| !watch.first.load(Ordering::Acquire).is_null())
 }
 
 /// Whether a set has `fd`.
 pub fn watches(fd: c_int) -> bool {
-    table::watch(fd).is_some_and(|watch| {
-        watch.has(Watch::PRESENT) && !watch.set.load(Ordering::Relaxed).is_null()
-    })
+    has_registrations(fd) && {
+        let _registry = REGISTRY.acquire();
+        registration::at(fd).any(|one| one.has(PRESENT))
+    }
 }
 
-/// Whether connection `conn` may be offered as far as its set goes; if so it is in the set's
-/// hot list. Under the receive lock.
+/// Whether connection `conn` may be offered as far as sets go; if so all of its registrations
+/// are in hot lists. Under the receive lock.
 pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
     if conn.has_many_names() {
         return false;
     }
-    let Some(watch) = table::watch(fd) else { return true };
-    if watch.has(Watch::MANY_SETS) {
-        return false;
-    }
-    let set = watch.set.load(Ordering::Acquire);
-    if set.is_null() {
+    if !has_registrations(fd) {
         return true;
     }
-    // SAFETY: a set's memory stays a set's.
-    let set = unsafe { &*set };
-    let special = watch.events.load(Ordering::Relaxed) & (ONESHOT | EXCLUSIVE) != 0;
-    if special || set.is_foreign() {
-        return false;
-    }
-    if set.sleepers.load(Ordering::SeqCst) != 0 {
-        return false;
-    }
-    if conn.hot.load(Ordering::Relaxed) != 0 {
-        return true;
-    }
-    // The sleeper's order is set, then receive lock: here it may only be tried.
-    let Some(_guard) = set.lock.try_acquire() else { return false };
-    !set.is_foreign() && set.sleepers.load(Ordering::SeqCst) == 0 && set.push_hot(conn)
+    let Some(_registry) = REGISTRY.acquire() else { return false };
+    registration::at(fd).all(|one| {
+        let Some(set) = one.set() else { return true };
+        if one.asked() & (ONESHOT | EXCLUSIVE) != 0 || !set.may_offer() {
+            return false;
+        }
+        if one.hot.load(Ordering::Relaxed) != 0 {
+            return true;
+        }
+        // The sleeper's order is set, then receive lock: here it may only be tried.
+        let Some(_guard) = set.lock.try_acquire() else { return false };
+        set.may_offer() && set.push_hot(one)
+    })
 }
 
-/// The connection closes, or goes to another set: out of the hot list that holds it.
-pub fn leave(conn: &Conn) {
-    let set = conn.hot_set.load(Ordering::Acquire);
-    if set.is_null() || conn.hot.load(Ordering::Relaxed) == 0 {
-        return;
+/// The connection behind `fd` is out of the table, so that nobody offers it any more: out of
+/// the hot lists. False: in a handler whose thread holds such a list.
+pub fn leave(fd: c_int) -> bool {
+    if !has_registrations(fd) {
+        return true;
     }
-    // SAFETY: a set's memory stays a set's.
-    let set = unsafe { &*set };
-    if let Some(_guard) = set.lock.acquire() {
-        set.drop_hot(conn);
+    loop {
+        let found = {
+            let Some(_registry) = REGISTRY.acquire() else { return false };
+            registration::at(fd).find(|one| one.hot.load(Ordering::Relaxed) != 0)
+        };
+        let Some(one) = found else { return true };
+        let Some(set) = one.set() else { continue };
+        let Some(_guard) = set.lock.acquire() else { return false };
+        if one.is_of(set) {
+            set.drop_hot(one);
+        }
     }
 }
 
 /// A write was cut short by a full ring: an edge-triggered writer waits for an edge that TCP
 /// does not have. Registering again makes the kernel report it.
-pub fn write_cut_short(conn: &Conn) {
-    let fd = conn.fd();
-    let Some(watch) = table::watch(fd) else { return };
-    let set = watch.set.load(Ordering::Acquire);
-    let events = watch.events.load(Ordering::Relaxed);
-    if set.is_null() || events & EDGE == 0 || events & (OUT | WRNORM) == 0 {
+pub fn write_cut_short(fd: c_int) {
+    if !has_registrations(fd) {
         return;
     }
-    // SAFETY: a set's memory stays a set's.
-    let set = unsafe { &*set };
-    set.kernel_ctl(MOD, fd, watch);
-    set.kernel_due.store(1, Ordering::Relaxed);
+    let Some(_registry) = REGISTRY.acquire() else { return };
+    for one in registration::at(fd) {
+        let waits = one.asked() & EDGE != 0 && one.asked() & (OUT | WRNORM) != 0;
+        if let Some(set) = one.set().filter(|_| waits && !one.has(ORPHAN)) {
+            set.kernel_ctl(MOD, one);
+            set.kernel_due.store(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Another program's eyes are on descriptor `fd`, should it be a set.
@@ -264,6 +334,16 @@ pub fn watched_from_outside(fd: c_int) {
 pub fn has_left(fd: c_int) -> bool {
     LEFT.load(Ordering::Relaxed) != 0
         && matches!(table::get(fd), Entry::Set(set) if set.is_foreign() && set.has_unread())
+}
+
+/// In a forked child: the lists are its own copies, and nobody else holds their locks.
+pub fn forget_in_child() {
+    POOL.reset_lock();
+    registration::POOL.reset_lock();
+    REGISTRY.reset();
+    for one in registration::all(|_| true) {
+        one.hot.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Counts the kernel's answers to waits that were not empty.
@@ -289,8 +369,42 @@ impl Set {
         process::is_raised(self.slot.load(Ordering::Relaxed) as usize)
     }
 
+    /// Whether nobody looks at it but waits that look at rings.
+    fn may_offer(&self) -> bool {
+        !self.is_foreign() && self.sleepers.load(Ordering::SeqCst) == 0
+    }
+
+    fn falls_asleep(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The last thread that was asleep on a closed set gives its memory back.
+    fn wakes_up(&'static self) {
+        let was_last = self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if was_last && self.closed.swap(0, Ordering::SeqCst) != 0 {
+            POOL.give(self);
+        }
+    }
+
+    /// Its last number goes.
+    fn close(&'static self) {
+        self.make_foreign(FOR_GOOD);
+        {
+            let Some(_guard) = self.lock.acquire() else { return };
+            self.serial.fetch_add(1, Ordering::SeqCst);
+            for one in registration::all(|one| one.is_of(self)) {
+                self.drop_hot(one);
+                one.free();
+            }
+        }
+        self.closed.store(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) == 0 && self.closed.swap(0, Ordering::SeqCst) != 0 {
+            POOL.give(self);
+        }
+    }
+
     /// Before a fork: what the kernel was not told yet, the child would not know either.
-    pub fn before_fork(&self) {
+    pub fn before_fork(&'static self) {
         if let Some(_guard) = self.lock.acquire() {
             self.flush();
         }
@@ -305,7 +419,7 @@ impl Set {
     /// Before this process uses it: should it come over a fork, its connections stay parked
     /// from now on, in every process.
     #[inline]
-    pub fn touch(&self) {
+    pub fn touch(&'static self) {
         if self.foreign.load(Ordering::Relaxed) & UNUSED != 0 {
             self.first_use();
         } else if self.foreign.load(Ordering::Relaxed) == 0 && self.is_used_elsewhere() {
@@ -314,7 +428,7 @@ impl Set {
     }
 
     #[cold]
-    fn first_use(&self) {
+    fn first_use(&'static self) {
         let slot = self.slot.load(Ordering::Relaxed) as usize;
         if slot != 0 {
             process::raise_slot(slot);
@@ -322,16 +436,14 @@ impl Set {
         // Raised, /then/ parked: who offers has the receive lock, and looks.
         let Some(_guard) = self.lock.acquire() else { return };
         self.foreign.fetch_and(!UNUSED, Ordering::SeqCst);
-        for fd in 0..table::end() {
-            let Some(watch) = table::watch(fd) else { continue };
-            if core::ptr::eq(watch.set.load(Ordering::Relaxed), self)
-                && let Some(conn) = table::conn_of(fd)
-                && let Ok(_rx) = conn.lock_rx(fd)
+        for one in registration::all(|one| one.is_of(self)) {
+            if let Some(conn) = one.conn()
+                && let Ok(_rx) = conn.lock_rx(one.at())
             {
                 let receiver = conn.receiver();
                 conn.park_rx(&receiver);
-                if receiver.unread_bytes() > 0 && conn.hot.load(Ordering::Relaxed) == 0 {
-                    self.push_hot(conn);
+                if !receiver.is_drained() {
+                    self.push_hot(one);
                     LEFT.store(1, Ordering::SeqCst);
                 }
             }
@@ -341,15 +453,10 @@ impl Set {
     /// Whether a connection has bytes in its ring that a wait would tell of.
     fn has_unread(&self) -> bool {
         let Some(_guard) = self.lock.acquire() else { return false };
-        (0..self.hot_len.load(Ordering::Relaxed)).filter_map(|i| self.hot_at(i)).any(|conn| {
-            let Some(watch) = table::watch(conn.fd()) else { return false };
-            let Ok(_rx) = conn.lock_rx(conn.fd()) else { return false };
-            let receiver = conn.receiver();
-            let is_wanted = watch.events.load(Ordering::Relaxed) & (IN | RDNORM) != 0;
-            let is_told = watch.events.load(Ordering::Relaxed) & EDGE != 0
-                && conn.edge_told.load(Ordering::Relaxed) == receiver.tail_seen();
-            let is_armed = watch.has(Watch::PRESENT) && !watch.has(Watch::SPENT);
-            is_armed && is_wanted && !is_told && receiver.unread_bytes() > 0
+        self.each_hot().any(|one| {
+            let Some(conn) = one.conn() else { return false };
+            let Ok(_rx) = conn.lock_rx(one.at()) else { return false };
+            is_telling(one, &conn.receiver())
         })
     }
 
@@ -357,79 +464,111 @@ impl Set {
     pub fn inherited(&self) {
         self.lock.reset();
         self.foreign.store(INHERITED | UNUSED, Ordering::Relaxed);
-        self.hot_len.store(0, Ordering::Relaxed);
+        self.hot.clear();
+        self.dirty.clear();
         self.sleepers.store(0, Ordering::Relaxed);
     }
 
     /// Others see what the kernel knows of this set: no ring may know more. `why` is a bit.
-    fn make_foreign(&self, why: u32) {
+    fn make_foreign(&'static self, why: u32) {
         if self.foreign.fetch_or(why, Ordering::SeqCst) != 0 {
             return;
         }
         if let Some(_guard) = self.lock.acquire() {
             self.flush();
             let mut index = 0;
-            while let Some(conn) = self.hot_at(index) {
-                let Ok(_rx) = conn.lock_rx(conn.fd()) else {
-                    self.drop_hot(conn);
+            while let Some(one) = self.hot.get(index) {
+                let Some(Ok((conn, _rx))) =
+                    one.conn().map(|it| it.lock_rx(one.at()).map(|rx| (it, rx)))
+                else {
+                    self.drop_hot(one);
                     continue;
                 };
                 let receiver = conn.receiver();
                 conn.park_rx(&receiver);
-                if receiver.unread_bytes() > 0 {
+                if receiver.is_drained() {
+                    self.drop_hot(one);
+                } else {
                     // The kernel will not tell of these: a wait here does.
                     LEFT.store(1, Ordering::SeqCst);
                     index += 1;
-                } else {
-                    self.drop_hot(conn);
                 }
             }
         }
     }
 
-    fn hot_at(&self, index: u32) -> Option<&'static Conn> {
-        if index >= self.hot_len.load(Ordering::Relaxed) {
-            return None;
-        }
-        // SAFETY: the list holds hot_len connections, and their memory stays theirs.
-        unsafe {
-            let at = self.hot.load(Ordering::Relaxed).add(index as usize);
-            Some(&*(*at).load(Ordering::Relaxed))
-        }
+    fn each_hot(&self) -> impl Iterator<Item = &'static Registration> {
+        (0..self.hot.len()).filter_map(|index| self.hot.get(index))
     }
 
-    fn put_hot(&self, index: u32, conn: &Conn) {
-        // SAFETY: callers stay below LIST_MAX.
-        unsafe {
-            let at = self.hot.load(Ordering::Relaxed).add(index as usize);
-            (*at).store(core::ptr::from_ref(conn).cast_mut(), Ordering::Relaxed);
+    /// Under the lock, and the receive lock of its connection. Whether it is in the list.
+    fn push_hot(&self, one: &'static Registration) -> bool {
+        if one.hot.load(Ordering::Relaxed) != 0 {
+            return true;
         }
-        conn.hot.store(index + 1, Ordering::Relaxed);
-    }
-
-    fn push_hot(&self, conn: &Conn) -> bool {
-        let len = self.hot_len.load(Ordering::Relaxed);
-        if len as usize >= LIST_MAX {
-            return false;
-        }
-        conn.idle.store(0, Ordering::Relaxed);
-        conn.hot_set.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
-        self.put_hot(len, conn);
-        self.hot_len.store(len + 1, Ordering::Relaxed);
+        one.idle.store(0, Ordering::Relaxed);
+        let Some(index) = self.hot.push(one) else { return false };
+        one.hot.store(index + 1, Ordering::Relaxed);
         true
     }
 
-    fn drop_hot(&self, conn: &Conn) {
-        let place = conn.hot.load(Ordering::Relaxed);
-        let len = self.hot_len.load(Ordering::Relaxed);
-        let is_here = core::ptr::eq(conn.hot_set.load(Ordering::Relaxed), self);
-        if !is_here || place == 0 || place > len {
-            return;
+    fn drop_hot(&self, one: &Registration) {
+        let Some(index) = one.hot.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
+        if let Some(last) = self.hot.swap_remove(index)
+            && !core::ptr::eq(last, one)
+        {
+            last.hot.store(index + 1, Ordering::Relaxed);
         }
-        if let Some(last) = self.hot_at(len - 1) {
-            self.put_hot(place - 1, last);
-        }
-        conn.hot.store(0, Ordering::Relaxed);
-        self.hot_len.store(len - 1, Ordering::Relaxed);
     }
+
+    fn kernel_ctl(&self, op: c_int, one: &Registration) {
+        let data = one.data.load(Ordering::Relaxed);
+        let mut event = EpollEvent { events: one.asked(), data };
+        let set = self.fd.load(Ordering::Relaxed);
+        // SAFETY: event is ours.
+        unsafe { call!(epoll_ctl, set, op, one.number(), &raw mut event) };
+    }
+
+    /// What the program changed and the kernel does not know yet.
+    fn tell_kernel(&self, one: &Registration) {
+        one.remove(DIRTY);
+        self.kernel_ctl(if one.has(PRESENT) { MOD } else { DEL }, one);
+        if !one.has(PRESENT) {
+            one.remove(IN_KERNEL);
+        }
+    }
+
+    /// Tells the kernel what changed. Under the lock, before the kernel is asked.
+    fn flush(&self) {
+        for index in 0..self.dirty.len() {
+            let Some(one) = self.dirty.get(index) else { break };
+            if !one.is_of(self) || !one.has(DIRTY) {
+                continue;
+            }
+            self.tell_kernel(one);
+            if !one.has(PRESENT) {
+                self.drop_hot(one);
+                one.free();
+            }
+        }
+        self.dirty.clear();
+    }
+}
+
+/// Whether a wait tells of ring bytes: there are some, TCP has none that come before, and they
+/// are asked for and not told of yet. Under the receive lock, or as a hint.
+fn is_telling(
+    one: &Registration,
+    receiver: &yasmin_ring::Receiver<'_, yasmin_ring::Pages>,
+) -> bool {
+    let asked = one.asked();
+    one.is_armed()
+        && asked & (IN | RDNORM) != 0
+        && receiver.has_ring_next()
+        && (asked & EDGE == 0 || one.edge_told.load(Ordering::Relaxed) != receiver.tail_seen())
+}
+
+/// Whether the kernel knows all that there is to tell: parked, and nothing left of the ring.
+fn is_kernels(receiver: &yasmin_ring::Receiver<'_, yasmin_ring::Pages>) -> bool {
+    receiver.phase() == Phase::Parked && receiver.is_drained()
 }

@@ -15,8 +15,8 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::conn::Conn;
-use crate::set::Set;
-use crate::sys;
+use crate::set::{Registration, Set};
+use crate::{process, sys};
 
 /// Descriptors at or above this are left to libc.
 pub const CAPACITY: usize = 1 << 20;
@@ -47,44 +47,13 @@ static WATCHES: AtomicPtr<Watch> = AtomicPtr::new(core::ptr::null_mut());
 /// One more than the highest descriptor that ever had an entry or was watched.
 static END: AtomicU32 = AtomicU32::new(0);
 
-/// What an epoll set was told of a descriptor, and the offer that is out for it.
+/// What hangs at a number: its registrations in epoll sets, and the offer that is out for it.
 #[repr(C)]
 pub struct Watch {
-    /// The `Set` that watches it, or null. One at most; a second one is `MANY_SETS`.
-    pub set: AtomicPtr<Set>,
-    pub data: AtomicU64,
-    /// What the program asked for.
-    pub events: AtomicU32,
-    pub flags: AtomicU32,
+    /// The first of them; see `set::registration`.
+    pub first: AtomicPtr<Registration>,
     /// Identifier of the offer that is out.
     pub offer_id: AtomicU64,
-}
-
-impl Watch {
-    /// The program has it in the set.
-    pub const PRESENT: u32 = 1;
-    /// The kernel has it in the set.
-    pub const IN_KERNEL: u32 = 2;
-    /// The kernel's idea differs from the program's.
-    pub const DIRTY: u32 = 4;
-    /// It was put into more than one set.
-    pub const MANY_SETS: u32 = 8;
-    /// One-shot, and told of by its ring: out of the kernel's set until it is armed again.
-    pub const SPENT: u32 = 16;
-    /// The kernel has it under a number that was closed, where nobody can change it any more.
-    pub const ORPHAN: u32 = 32;
-
-    pub fn has(&self, flag: u32) -> bool {
-        self.flags.load(Ordering::Relaxed) & flag != 0
-    }
-
-    pub fn add(&self, flag: u32) {
-        self.flags.fetch_or(flag, Ordering::Relaxed);
-    }
-
-    pub fn remove(&self, flag: u32) {
-        self.flags.fetch_and(!flag, Ordering::Relaxed);
-    }
 }
 
 pub enum Entry {
@@ -223,15 +192,6 @@ pub fn watch(fd: c_int) -> Option<&'static Watch> {
     element(&WATCHES, fd)
 }
 
-/// The descriptor of a watch whose address is `at`; `None` for any other number.
-pub fn watched_by(at: u64) -> Option<c_int> {
-    let base = WATCHES.load(Ordering::Relaxed) as u64;
-    let distance = at.checked_sub(base).filter(|_| base != 0)?;
-    let size = size_of::<Watch>() as u64;
-    let is_one = distance % size == 0 && distance / size < CAPACITY as u64;
-    is_one.then_some((distance / size) as c_int)
-}
-
 #[inline]
 pub fn raw(fd: c_int) -> u64 {
     cell(fd).map_or(0, |cell| cell.load(Ordering::Acquire))
@@ -253,8 +213,21 @@ pub fn decode(raw: u64) -> Entry {
     }
 }
 
+/// What the calling process has at `fd`.
 #[inline]
 pub fn get(fd: c_int) -> Entry {
+    match raw(fd) {
+        0 => Entry::Nothing,
+        raw if process::is_borrowed() => {
+            // The lender's own descriptors are not the child's to close either.
+            if raw & KIND == KIND_BROKER { Entry::Broker } else { Entry::Nothing }
+        }
+        raw => decode(raw),
+    }
+}
+
+/// What the process has there whose memory this is.
+pub fn of_lender(fd: c_int) -> Entry {
     decode(raw(fd))
 }
 
@@ -269,6 +242,18 @@ pub fn conn_of(fd: c_int) -> Option<&'static Conn> {
         Entry::Conn(conn) => Some(conn),
         _ => None,
     }
+}
+
+/// The same of the process whose memory this is.
+pub fn raw_conn(fd: c_int) -> Option<&'static Conn> {
+    match decode(raw(fd)) {
+        Entry::Conn(conn) => Some(conn),
+        _ => None,
+    }
+}
+
+pub fn is_set(fd: c_int, set: &Set) -> bool {
+    raw(fd) == core::ptr::from_ref(set) as u64 | KIND_SET
 }
 
 pub fn is_conn(raw: u64, conn: &Conn) -> bool {
@@ -302,6 +287,9 @@ pub fn clear(fd: c_int) {
 }
 
 pub fn set_candidate(fd: c_int, candidate: Candidate) {
+    if process::is_borrowed() {
+        return;
+    }
     if let Some(counts) = counts(fd) {
         counts.forget();
     }
@@ -313,6 +301,9 @@ pub fn set_conn(fd: c_int, conn: &'static Conn) {
 }
 
 pub fn set_set(fd: c_int, set: &'static Set) {
+    if process::is_borrowed() {
+        return;
+    }
     store(fd, core::ptr::from_ref(set) as u64 | KIND_SET);
 }
 

@@ -63,7 +63,7 @@ trampolines! {
     _exit, EXIT_NOW, process::exits;
     _Exit, EXIT_NOW_TOO, process::exits;
     vfork, VFORK, process::before_lending;
-    clone, CLONE, process::before_lending;
+    clone, CLONE, process::before_cloning;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
     dprintf, DPRINTF, stdio_writes;
     vdprintf, VDPRINTF, stdio_writes;

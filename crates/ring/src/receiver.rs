@@ -266,8 +266,22 @@ impl<M: Memory> Receiver<'_, M> {
 
     /// Without the lock, as a hint: unread bytes, or a word that moved since the last look.
     pub fn stirs(&self) -> bool {
+        self.is_moved() || self.state.head.get() != self.state.tail_seen.get()
+    }
+
+    /// Whether the word moved since the last look. Without the lock a hint.
+    pub fn is_moved(&self) -> bool {
         self.block.word.load(Ordering::Acquire) != self.state.word_seen.get()
-            || self.state.head.get() != self.state.tail_seen.get()
+    }
+
+    /// Whether the last look left nothing that comes before what TCP has without limit.
+    pub fn is_drained(&self) -> bool {
+        self.state.tcp_left.get() == 0 && self.state.head.get() == self.state.tail_seen.get()
+    }
+
+    /// Whether, as far as the last look saw, the next byte comes from the ring.
+    pub fn has_ring_next(&self) -> bool {
+        self.state.tcp_left.get() == 0 && self.state.head.get() != self.state.tail_seen.get()
     }
 
     /// Whether the sender says that it sent by TCP since this was last asked.

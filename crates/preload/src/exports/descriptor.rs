@@ -108,7 +108,7 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0 {
         options::renumbered(fd);
-        set::descriptor_closed(fd);
+        set::number_closed(fd);
         if guest::marks(domain, kind, protocol) && !process::is_borrowed() {
             table::set_fresh(fd);
         }
@@ -200,7 +200,7 @@ unsafe fn accept_with(len: *mut u32, kernel: impl Fn() -> c_int) -> c_int {
 /// False: it is not there any more.
 fn accepted(fd: c_int) -> bool {
     options::renumbered(fd);
-    set::descriptor_closed(fd);
+    set::number_closed(fd);
     process::refresh();
     match guest::accepted(fd) {
         Accepted::Tcp => {

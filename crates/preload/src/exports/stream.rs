@@ -2,14 +2,14 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::{check, counted, counted_if_candidate, piece, piece_cut, receive, transmit};
+use super::{check, counted, counted_if, entered, piece, piece_cut, receive, transmit};
 use crate::conn::Conn;
 use crate::iov::{self, Buffers};
 use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, guest, memory, options, passing, process, real, recv, send};
+use crate::{clock, guest, in_flight, memory, options, passing, process, real, recv, send};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
@@ -308,9 +308,10 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut TimeSpec,
 ) -> c_int {
-    if !matches!(table::get(fd), Entry::Conn(_)) {
+    let (entry, inside) = entered(fd, false);
+    if !matches!(entry, Entry::Conn(_)) {
         // SAFETY: the program's own arguments.
-        let received = counted_if_candidate(fd, || unsafe {
+        let received = counted_if(fd, inside, || unsafe {
             real::recvmmsg(fd, msgs, count, flags, timeout) as isize
         }) as c_int;
         for i in 0..received.max(0) as usize {
@@ -353,7 +354,8 @@ pub unsafe extern "C" fn sendmmsg(
     count: u32,
     flags: c_int,
 ) -> c_int {
-    if !matches!(table::get(fd), Entry::Conn(_) | Entry::Guest(_)) {
+    let (entry, inside) = entered(fd, false);
+    if !matches!(entry, Entry::Conn(_) | Entry::Guest(_)) {
         // SAFETY: the program's own messages.
         let with_control = |from: usize, each: &dyn Fn(&MsgHdr)| unsafe {
             for i in from..(count as usize).min(iov::PIECES_MAX) {
@@ -370,7 +372,7 @@ pub unsafe extern "C" fn sendmmsg(
         with_control(0, &|msg| unsafe { passing::before(fd, msg) });
         // SAFETY: the program's own arguments.
         let sent =
-            counted_if_candidate(fd, || unsafe { real::sendmmsg(fd, msgs, count, flags) as isize })
+            counted_if(fd, inside, || unsafe { real::sendmmsg(fd, msgs, count, flags) as isize })
                 as c_int;
         // SAFETY: as above.
         with_control(sent.max(0) as usize, &|msg| unsafe { passing::failed(msg) });
@@ -405,10 +407,10 @@ pub unsafe extern "C" fn sendfile(
 ) -> isize {
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::sendfile(out, from, offset, count) };
-    let conn = match table::get(out) {
-        Entry::Conn(conn) => conn,
-        Entry::Candidate(_) => return counted(out, kernel),
-        Entry::Guest(behind) => return guest::sent(behind, 0, kernel()),
+    let conn = match entered(out, false) {
+        (Entry::Conn(conn), _) => conn,
+        (_, Some(inside)) => return counted(out, inside, kernel),
+        (Entry::Guest(behind), None) => return guest::sent(behind, 0, kernel()),
         _ => return kernel(),
     };
     process::refresh();
@@ -460,10 +462,12 @@ unsafe extern "C" fn splice(
     len: usize,
     flags: u32,
 ) -> isize {
-    if let Entry::Conn(conn) = table::get(to) {
+    let (source, from_inside) = entered(from, false);
+    let (sink, to_inside) = entered(to, false);
+    if let Entry::Conn(conn) = sink {
         conn.park_tx_for_good(to);
     }
-    if let Entry::Conn(conn) = table::get(from) {
+    if let Entry::Conn(conn) = source {
         conn.park_rx_for_good(from);
         if let Some(ret) = splice_ring(conn, from, to, len, flags) {
             return sys::returned(ret);
@@ -471,10 +475,16 @@ unsafe extern "C" fn splice(
     }
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::splice(from, off_in, to, off_out, len, flags) };
-    if matches!(table::get(from), Entry::Candidate(_)) {
-        return counted(from, kernel);
+    match from_inside {
+        Some(inside) => {
+            let ret = counted(from, inside, kernel);
+            if let Some(inside) = to_inside {
+                in_flight::leave(to, inside);
+            }
+            ret
+        }
+        None => counted_if(to, to_inside, kernel),
     }
-    counted_if_candidate(to, kernel)
 }
 
 /// What is unread in the ring goes into the pipe before anything that splice takes from TCP.

@@ -1,334 +1,241 @@
-//! epoll_ctl: what the program asks for, and when the kernel hears of it.
+//! Registrations: what a set was told of a number, as the kernel keys it by (open file, number).
+//!
+//! A number may be registered in several sets, and a socket by several numbers in one set, so
+//! each registration stands for itself: what was asked of it, and what it was told.
+//!
+//! All registrations under a number hang together in its `Watch`. One whose number was closed
+//! while the socket lives on by another number hangs there, as an orphan.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use yasmin_ring::Phase;
-
-use super::{
-    ADD, DEL, EXCLUSIVE, IN, LIST_MAX, MOD, NESTED, ONESHOT, OUT, RDNORM, Set, forget, leave,
-};
+use super::Set;
 use crate::conn::Conn;
-use crate::sys::{self, EEXIST, EpollEvent, call};
-use crate::table::{self, Entry, Watch};
-use crate::{process, real};
+use crate::lock::Lock;
+use crate::slab::{Pooled, Slab};
+use crate::sys::EpollEvent;
+use crate::table;
 
-impl Set {
-    fn mark_dirty(&self, fd: c_int, watch: &Watch) {
-        if watch.has(Watch::DIRTY) {
-            return;
-        }
-        let len = self.dirty_len.load(Ordering::Relaxed);
-        if len as usize >= LIST_MAX {
-            self.flush();
-            return self.mark_dirty(fd, watch);
-        }
-        // SAFETY: below LIST_MAX.
-        unsafe {
-            (*self.dirty.load(Ordering::Relaxed).add(len as usize)).store(fd, Ordering::Relaxed)
-        };
-        self.dirty_len.store(len + 1, Ordering::Relaxed);
-        watch.add(Watch::DIRTY);
+/// Its fields but `next` change under the set's lock.
+#[repr(C, align(64))]
+pub struct Registration {
+    /// Null: it is in no set, and free.
+    set: AtomicPtr<Set>,
+    pub data: AtomicU64,
+    /// What the program asked for.
+    pub events: AtomicU32,
+    flags: AtomicU32,
+    /// The number that the program and the kernel know it by.
+    number: AtomicI32,
+    /// The number that names the socket now; another one for an orphan.
+    at: AtomicI32,
+    /// Its place in the set's hot list plus 1; 0: it is not there.
+    pub hot: AtomicU32,
+    /// Looks at the set since something came.
+    pub idle: AtomicU32,
+    /// Ring tail that an edge-triggered wait was last told of.
+    pub edge_told: AtomicU64,
+    /// The next one under the same number. Under `REGISTRY`.
+    next: AtomicPtr<Registration>,
+    next_free: AtomicPtr<Registration>,
+}
+
+// SAFETY: atomics; all zero is a free one.
+unsafe impl Pooled for Registration {
+    fn next_free(&self) -> &AtomicPtr<Self> {
+        &self.next_free
+    }
+}
+
+/// The program has it in the set.
+pub const PRESENT: u32 = 1;
+/// The kernel has it in the set.
+pub const IN_KERNEL: u32 = 2;
+/// The kernel's idea differs from the program's.
+pub const DIRTY: u32 = 4;
+/// One-shot, and told of by its ring: out of the kernel's set until it is armed again.
+pub const SPENT: u32 = 8;
+/// Its number was closed: the kernel has it still, and nobody can change it any more.
+pub const ORPHAN: u32 = 16;
+
+/// Over the lists of all numbers. Taken last; nothing is taken under it but by `try_acquire`.
+pub static REGISTRY: Lock = Lock::new();
+pub static POOL: Slab<Registration> = Slab::new();
+
+impl Registration {
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
     }
 
-    /// Tells the kernel what changed. Under the lock, before the kernel is asked.
-    pub(super) fn flush(&self) {
-        let len = self.dirty_len.swap(0, Ordering::Relaxed);
-        for i in 0..len {
-            // SAFETY: below LIST_MAX.
-            let fd = unsafe {
-                (*self.dirty.load(Ordering::Relaxed).add(i as usize)).load(Ordering::Relaxed)
-            };
-            let Some(watch) = table::watch(fd) else { continue };
-            let is_ours = core::ptr::eq(watch.set.load(Ordering::Relaxed), self);
-            if !is_ours || !watch.has(Watch::DIRTY) {
-                continue;
+    pub fn add(&self, flag: u32) {
+        self.flags.fetch_or(flag, Ordering::Relaxed);
+    }
+
+    pub fn remove(&self, flag: u32) {
+        self.flags.fetch_and(!flag, Ordering::Relaxed);
+    }
+
+    pub fn number(&self) -> c_int {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// The number to ask the kernel about the socket by.
+    pub fn at(&self) -> c_int {
+        self.at.load(Ordering::Relaxed)
+    }
+
+    pub fn asked(&self) -> u32 {
+        self.events.load(Ordering::Relaxed)
+    }
+
+    pub fn note(&self, asked: EpollEvent) {
+        self.events.store(asked.events, Ordering::Relaxed);
+        self.data.store(asked.data, Ordering::Relaxed);
+    }
+
+    pub fn set(&self) -> Option<&'static Set> {
+        let set = self.set.load(Ordering::Acquire);
+        // SAFETY: null, or a set, whose memory stays one.
+        (!set.is_null()).then(|| unsafe { &*set })
+    }
+
+    pub fn is_of(&self, set: &Set) -> bool {
+        core::ptr::eq(self.set.load(Ordering::Acquire), set)
+    }
+
+    pub fn conn(&self) -> Option<&'static Conn> {
+        table::raw_conn(self.at())
+    }
+
+    /// Whether a wait may tell of it at all.
+    pub fn is_armed(&self) -> bool {
+        self.has(PRESENT) && !self.has(SPENT)
+    }
+
+    fn link(&'static self, at: c_int) {
+        let Some(watch) = table::watch(at) else { return };
+        self.at.store(at, Ordering::Relaxed);
+        self.next.store(watch.first.load(Ordering::Relaxed), Ordering::Relaxed);
+        // What it is, /then/ the list: who finds it (Acquire) finds all of it.
+        watch.first.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        table::reaches(at);
+    }
+
+    fn unlink(&self) {
+        let Some(watch) = table::watch(self.at()) else { return };
+        let mut link = &watch.first;
+        loop {
+            let at = link.load(Ordering::Acquire);
+            if at.is_null() {
+                return;
             }
-            watch.remove(Watch::DIRTY);
-            if watch.has(Watch::PRESENT) {
-                self.kernel_ctl(MOD, fd, watch);
-            } else {
-                self.kernel_ctl(DEL, fd, watch);
-                self.let_go(fd, watch);
+            // SAFETY: a registration, whose memory stays one.
+            let one = unsafe { &*at };
+            if core::ptr::eq(one, self) {
+                link.store(self.next.load(Ordering::Relaxed), Ordering::Release);
+                return;
             }
+            link = &one.next;
         }
     }
 
-    /// The set no longer watches `fd`. Under the lock.
-    fn let_go(&self, fd: c_int, watch: &Watch) {
-        if let Some(conn) = table::conn_of(fd) {
-            self.drop_hot(conn);
-        }
-        forget(watch);
-    }
-
-    pub(super) fn kernel_ctl(&self, op: c_int, fd: c_int, watch: &Watch) {
-        let mut event = EpollEvent {
-            events: watch.events.load(Ordering::Relaxed),
-            data: watch.data.load(Ordering::Relaxed),
-        };
-        let set = self.fd.load(Ordering::Relaxed);
-        // SAFETY: event is ours.
-        unsafe { call!(epoll_ctl, set, op, fd, &raw mut event) };
-    }
-
-    /// epoll_ctl. Returns as libc does.
-    ///
-    /// # Safety
-    /// `event` as the program passed it.
-    pub unsafe fn ctl(
-        &'static self,
-        set_fd: c_int,
-        op: c_int,
-        fd: c_int,
-        event: *mut EpollEvent,
-    ) -> c_int {
-        // SAFETY: the program's own arguments.
-        let kernel = || unsafe { real::epoll_ctl(set_fd, op, fd, event) };
-        let Some(watch) = table::watch(fd) else { return kernel() };
-        if event.is_null() && op != DEL {
-            return kernel();
-        }
-        let asked = if op == DEL {
-            EpollEvent { events: 0, data: 0 }
+    /// Hangs at another number of its socket from now on.
+    pub fn moves(&'static self, at: c_int, is_orphan: bool) {
+        let Some(_registry) = REGISTRY.acquire() else { return };
+        self.unlink();
+        if is_orphan {
+            self.add(ORPHAN);
         } else {
-            // SAFETY: not null; a bad pointer faults here as it would give EFAULT there.
-            unsafe { event.read_unaligned() }
-        };
-        let conn = table::conn_of(fd);
-        if op == ADD {
-            self.settle_elsewhere(watch);
+            self.remove(ORPHAN);
         }
-        self.touch();
-        let ret = {
-            let Some(_guard) = self.lock.acquire() else { return kernel() };
-            let ret = self.ctl_locked(op, fd, watch, asked, conn, kernel);
-            // Who goes to sleep counts itself, /then/ tells the kernel, under this lock.
-            if self.sleepers.load(Ordering::SeqCst) != 0 {
-                self.flush();
-            }
-            ret
-        };
-        if let (Entry::Set(inner), 0) = (table::get(fd), ret) {
-            if op == DEL || asked.events == 0 {
-                inner.foreign.fetch_and(!NESTED, Ordering::SeqCst);
-            } else {
-                self.outer.store(1, Ordering::Relaxed);
-                inner.make_foreign(NESTED);
-            }
-        }
-        // It may have become a connection meanwhile.
-        if let Some(conn) = table::conn_of(fd).filter(|_| ret == 0 && op != DEL) {
-            self.registered(conn, fd, watch, asked.events);
-        }
-        ret
+        self.link(at);
     }
 
-    /// Another set that the program took the descriptor from may not have told the kernel yet.
-    fn settle_elsewhere(&self, watch: &Watch) {
-        let owner = watch.set.load(Ordering::Acquire);
-        if owner.is_null() || core::ptr::eq(owner, self) || !watch.has(Watch::DIRTY) {
-            return;
+    /// The set no longer has it. It is out of the hot list.
+    pub fn free(&'static self) {
+        {
+            let Some(_registry) = REGISTRY.acquire() else { return };
+            if self.set.swap(core::ptr::null_mut(), Ordering::AcqRel).is_null() {
+                return;
+            }
+            self.unlink();
+            self.flags.store(0, Ordering::Relaxed);
         }
-        // SAFETY: a set's memory stays a set's.
-        let owner = unsafe { &*owner };
-        if let Some(_guard) = owner.lock.acquire() {
-            owner.flush();
-        }
+        POOL.give(self);
     }
+}
 
-    fn ctl_locked(
-        &self,
-        op: c_int,
-        fd: c_int,
-        watch: &Watch,
-        asked: EpollEvent,
-        conn: Option<&'static Conn>,
-        kernel: impl Fn() -> c_int,
-    ) -> c_int {
-        let owner = watch.set.load(Ordering::Relaxed);
-        let is_ours = core::ptr::eq(owner, self);
-        // One that is left of a closed number the kernel tells of, and the program cannot change.
-        let is_orphan = watch.has(Watch::ORPHAN);
-        let is_present = is_ours && watch.has(Watch::PRESENT) && !is_orphan;
-        let was_exclusive = watch.events.load(Ordering::Relaxed) & EXCLUSIVE != 0;
-        let is_special = asked.events & (ONESHOT | EXCLUSIVE) != 0 || was_exclusive;
-        let is_special = is_special || watch.has(Watch::MANY_SETS);
-        let stays_here =
-            conn.is_some() && is_ours && !is_special && !is_orphan && !self.is_foreign();
-        if is_ours && watch.has(Watch::SPENT) && !is_orphan {
-            return self.ctl_spent(op, fd, watch, asked, kernel);
-        }
-        match op {
-            ADD if stays_here && watch.has(Watch::IN_KERNEL) && !is_present => {
-                watch.add(Watch::PRESENT);
-                self.note(watch, asked);
-                self.mark_dirty(fd, watch);
-                0
-            }
-            MOD if stays_here && is_present => {
-                self.note(watch, asked);
-                self.mark_dirty(fd, watch);
-                0
-            }
-            DEL if stays_here && is_present => {
-                watch.remove(Watch::PRESENT);
-                self.mark_dirty(fd, watch);
-                0
-            }
-            ADD => {
-                if is_ours && !is_present {
-                    // Taken back, and the kernel has not been told yet.
-                    self.flush();
-                }
-                let ret = kernel();
-                if ret != 0 {
-                    return ret;
-                }
-                if !watch.set.load(Ordering::Acquire).is_null() {
-                    // Also when that set is about to let it go: it does so under its own lock.
-                    // What lies unread in the ring is told here, by the newest set.
-                    watch.add(Watch::MANY_SETS);
-                    if watch.has(Watch::SPENT) {
-                        return ret;
-                    }
-                    watch.remove(Watch::DIRTY);
-                }
-                self.note(watch, asked);
-                watch.remove(Watch::ORPHAN);
-                watch.add(Watch::PRESENT | Watch::IN_KERNEL);
-                watch.set.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
-                table::reaches(fd);
-                ret
-            }
-            _ => {
-                if is_ours && watch.has(Watch::DIRTY) {
-                    self.flush();
-                }
-                let ret = kernel();
-                if ret == 0 && is_ours {
-                    if op == DEL {
-                        self.let_go(fd, watch);
-                    } else {
-                        self.note(watch, asked);
-                    }
-                }
-                ret
-            }
-        }
-    }
+/// A registration of `fd` in `set`; `None` without memory.
+pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
+    table::watch(fd)?;
+    let one = POOL.take()?;
+    let Some(_registry) = REGISTRY.acquire() else {
+        POOL.give(one);
+        return None;
+    };
+    one.flags.store(0, Ordering::Relaxed);
+    one.number.store(fd, Ordering::Relaxed);
+    one.hot.store(0, Ordering::Relaxed);
+    one.idle.store(0, Ordering::Relaxed);
+    one.edge_told.store(u64::MAX, Ordering::Relaxed);
+    one.set.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
+    one.link(fd);
+    Some(one)
+}
 
-    /// Others sleep on the set, and `fd` has bytes in its ring, which the kernel would tell
-    /// them of. It tells that the socket can be written instead, in a registration that only
-    /// `told` sees: who wakes looks at the rings.
-    fn wake_sleepers(&self, fd: c_int, watch: &Watch) {
-        self.woken.store(1, Ordering::SeqCst);
-        let mut event = EpollEvent { events: OUT, data: core::ptr::from_ref(watch) as u64 };
-        let set = self.fd.load(Ordering::Relaxed);
-        // SAFETY: event is ours.
-        unsafe { call!(epoll_ctl, set, MOD, fd, &raw mut event) };
-    }
+/// Those that hang at a number. The next one is read before the caller has this one, which it
+/// may free.
+struct At(*mut Registration);
 
-    /// Takes the events of `wake_sleepers` out of the `count` behind `skip` that the kernel
-    /// gave, and gives those registrations back what the program asked for.
-    pub(super) fn told(&self, events: *mut EpollEvent, skip: usize, count: c_int) -> c_int {
-        if count <= 0 || self.woken.load(Ordering::Relaxed) == 0 {
-            return count;
-        }
-        let mut kept = skip;
-        for at in skip..skip + count as usize {
-            // SAFETY: the kernel filled these in.
-            let event = unsafe { events.add(at).read_unaligned() };
-            let Some(fd) = table::watched_by(event.data) else {
-                // SAFETY: as above.
-                unsafe { events.add(kept).write_unaligned(event) };
-                kept += 1;
-                continue;
-            };
-            let Some(watch) = table::watch(fd) else { continue };
-            if core::ptr::eq(watch.set.load(Ordering::Relaxed), self) && !watch.has(Watch::SPENT) {
-                self.kernel_ctl(MOD, fd, watch);
-            }
-        }
-        (kept - skip) as c_int
-    }
+impl Iterator for At {
+    type Item = &'static Registration;
 
-    /// The kernel does not have it, the program has.
-    fn ctl_spent(
-        &self,
-        op: c_int,
-        fd: c_int,
-        watch: &Watch,
-        asked: EpollEvent,
-        kernel: impl Fn() -> c_int,
-    ) -> c_int {
-        match op {
-            MOD if asked.events & EXCLUSIVE == 0 => {
-                self.note(watch, asked);
-                watch.remove(Watch::SPENT);
-                watch.add(Watch::IN_KERNEL);
-                self.kernel_ctl(ADD, fd, watch);
-                0
-            }
-            DEL => {
-                self.let_go(fd, watch);
-                0
-            }
-            ADD => {
-                sys::set_errno(EEXIST);
-                -1
-            }
-            _ => kernel(),
+    fn next(&mut self) -> Option<&'static Registration> {
+        if self.0.is_null() {
+            return None;
         }
+        // SAFETY: a registration, whose memory stays one.
+        let one = unsafe { &*self.0 };
+        self.0 = one.next.load(Ordering::Acquire);
+        Some(one)
     }
+}
 
-    /// The ring told of a one-shot registration: nothing more is told until it is armed again.
-    pub(super) fn spend(&self, fd: c_int, watch: &Watch) {
-        self.kernel_ctl(DEL, fd, watch);
-        watch.remove(Watch::IN_KERNEL | Watch::DIRTY);
-        watch.add(Watch::SPENT);
-    }
+/// Under `REGISTRY`, or as a hint.
+pub fn at(fd: c_int) -> impl Iterator<Item = &'static Registration> {
+    At(table::watch(fd).map_or(core::ptr::null_mut(), |watch| watch.first.load(Ordering::Acquire)))
+}
 
-    fn note(&self, watch: &Watch, asked: EpollEvent) {
-        watch.events.store(asked.events, Ordering::Relaxed);
-        watch.data.store(asked.data, Ordering::Relaxed);
+/// The one that `fd` has in `set`, which the program may change. Under the set's lock.
+pub fn find(set: &Set, fd: c_int) -> Option<&'static Registration> {
+    let is_it = |one: &&Registration| one.is_of(set) && one.number() == fd && !one.has(ORPHAN);
+    // One of this set does not change while its lock is held.
+    let first = at(fd).next()?;
+    if is_it(&first) {
+        return Some(first);
     }
+    let _registry = REGISTRY.acquire();
+    at(fd).find(is_it)
+}
 
-    /// A connection was registered, or registered anew.
-    fn registered(&self, conn: &'static Conn, fd: c_int, watch: &Watch, events: u32) {
-        let is_first = core::ptr::eq(watch.set.load(Ordering::Acquire), self);
-        // Of several numbers the one in a set is what the set looks at.
-        let is_named = table::watch(conn.fd())
-            .is_some_and(|watch| !watch.set.load(Ordering::Acquire).is_null());
-        if is_first && conn.fd() != fd && !is_named {
-            conn.goes_by(fd);
-        }
-        if is_first && !core::ptr::eq(conn.hot_set.load(Ordering::Acquire), self) {
-            leave(conn);
-        }
-        let Some(_guard) = self.lock.acquire() else { return };
-        let Ok(_rx) = conn.lock_rx(fd) else { return };
-        let receiver = conn.receiver();
-        // Said, /then/ parked, both under the receive lock, under which others offer.
-        let is_elsewhere = conn.is_shared() && process::watches_rx(&conn.side().rx);
-        // Told again, as the kernel does after MOD.
-        conn.edge_told.store(u64::MAX, Ordering::Relaxed);
-        // Not for good: programs move a connection from such a set to another one.
-        let is_special = watch.has(Watch::MANY_SETS) || events & (ONESHOT | EXCLUSIVE) != 0;
-        let is_asleep = self.sleepers.load(Ordering::SeqCst) != 0;
-        if is_special || is_elsewhere || self.is_foreign() || is_asleep {
-            conn.park_rx(&receiver);
-        }
-        if !is_first {
-            return;
-        }
-        let is_hot = receiver.phase() != Phase::Parked || receiver.unread_bytes() > 0;
-        if is_hot && conn.hot.load(Ordering::Relaxed) == 0 {
-            self.push_hot(conn);
-        }
-        let is_asked = events & (IN | RDNORM) != 0;
-        if is_asked && receiver.unread_bytes() > 0 && self.sleepers.load(Ordering::SeqCst) != 0 {
-            self.wake_sleepers(fd, watch);
-        }
+/// Marks numbers that the library gave the kernel in place of the program's own data.
+const TOKEN: u64 = 0x59a5 << 48;
+
+impl Registration {
+    pub fn token(&self) -> u64 {
+        TOKEN | core::ptr::from_ref(self) as u64
     }
+}
+
+/// The registration whose token is `data`; `None` for any other number.
+pub fn by_token(data: u64) -> Option<&'static Registration> {
+    if data & 0xffff << 48 != TOKEN {
+        return None;
+    }
+    all(|one| one.token() == data).next()
+}
+
+/// One after the other: those for which `is_it`, of the numbers from 0 on. For rare calls.
+pub fn all(is_it: impl Fn(&Registration) -> bool) -> impl Iterator<Item = &'static Registration> {
+    (0..table::end()).flat_map(at).filter(move |one| is_it(one))
 }

@@ -6,13 +6,15 @@ use core::sync::atomic::Ordering;
 use yasmin_ring::{Park, Phase, Room, View};
 use yasmin_wire::State;
 
+use super::registration::{self, Registration};
 use super::{
-    EDGE, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDNORM, Set, WRNORM, note_kernel_told,
+    EDGE, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDNORM, Set, WRNORM, is_telling,
+    note_kernel_told,
 };
 use crate::conn::Conn;
 use crate::signals::{self, Handled};
 use crate::sys::{self, EpollEvent, call};
-use crate::table::{self, Entry, Watch};
+use crate::table::{self, Entry};
 use crate::timeout::Timeout;
 use crate::{clock, process, real, spin, tcp};
 
@@ -62,8 +64,13 @@ impl Wait {
     }
 }
 
-/// Puts events of one registration that both the rings and the kernel told into one. Returns
-/// how many of the `more` remain.
+/// Rings' and kernel's events are only told in one wait where to find pairs of them takes no
+/// more steps than this.
+const MERGE_STEPS: u32 = 1 << 16;
+
+/// Puts events of one registration that both the rings and the kernel told into one: the first
+/// `found` are of the one, the `more` behind them of the other. Returns how many of the `more`
+/// remain.
 fn merge(events: *mut EpollEvent, found: usize, more: usize) -> usize {
     let mut kept = 0;
     for i in found..found + more {
@@ -88,27 +95,27 @@ fn merge(events: *mut EpollEvent, found: usize, more: usize) -> usize {
 }
 
 /// Whether a send would find room in the ring.
-fn writable(conn: &'static Conn) -> bool {
-    let Ok(_tx) = conn.lock_tx(conn.fd()) else { return false };
+fn writable(conn: &'static Conn, fd: c_int) -> bool {
+    let Ok(_tx) = conn.lock_tx(fd) else { return false };
     matches!(conn.sender().room(1), Ok(Room::Ring(write)) if !write.opens())
 }
 
 /// Whether bytes came and were read that no wait has told of: TCP tells of that edge with what
 /// is ready still.
-fn has_past_edge(conn: &'static Conn) -> bool {
+fn has_past_edge(one: &Registration, conn: &'static Conn) -> bool {
     let receiver = conn.receiver();
-    let (tail, told) = (receiver.tail_seen(), conn.edge_told.load(Ordering::Relaxed));
+    let (tail, told) = (receiver.tail_seen(), one.edge_told.load(Ordering::Relaxed));
     if told == tail || receiver.unread_bytes() > 0 {
         return false;
     }
-    conn.edge_told.store(tail, Ordering::Relaxed);
+    one.edge_told.store(tail, Ordering::Relaxed);
     // Registered anew: the kernel tells.
     told != u64::MAX
 }
 
 impl Set {
     /// epoll_wait in all its forms. Returns as libc does.
-    pub fn wait(&self, wait: &Wait) -> c_int {
+    pub fn wait(&'static self, wait: &Wait) -> c_int {
         process::cancellation_point();
         self.touch();
         if self.outer.load(Ordering::Relaxed) != 0
@@ -117,56 +124,43 @@ impl Set {
         {
             return found;
         }
-        let is_plain = wait.max <= 0
-            || self.hot_len.load(Ordering::Relaxed) == 0
-                && self.dirty_len.load(Ordering::Relaxed) == 0;
-        if is_plain {
-            return self.sleep(wait, wait.timeout);
+        if wait.max <= 0 {
+            return wait.kernel(0, wait.timeout);
         }
+        let serial = self.serial.load(Ordering::Relaxed);
         let start_ns = if wait.timeout.ns > 0 { clock::now_ns() } else { 0 };
         let handled = Handled::now();
         let mut spin_until = 0;
-        if wait.timeout.is_now() {
+        if wait.timeout.is_now() && !self.hot.is_empty() {
             self.tight.try_watching(|budget| self.watch(budget));
         }
         loop {
-            {
+            let is_plain = self.hot.is_empty() && self.dirty.is_empty();
+            if is_plain && wait.timeout.is_now() {
+                let ret = wait.kernel(0, wait.timeout);
+                if let Some(ret) = self.heard(wait, ret, serial) {
+                    return ret;
+                }
+                continue;
+            }
+            if !is_plain {
                 let Some(_guard) = self.lock.acquire() else {
-                    return self.sleep(wait, wait.timeout);
+                    // In a handler that interrupted this thread's own use of the set.
+                    return wait.kernel(0, wait.timeout);
                 };
-                let is_due = self.is_kernel_due();
-                if is_due && self.hot_len.load(Ordering::Relaxed) >= wait.max as u32 {
-                    // Rings could fill the program's buffer each time, and nothing else be told.
-                    let told = self.look_at_kernel(wait, 0);
-                    if told != 0 {
-                        self.add_rings(wait, told);
-                        return sys::returned(told as isize) as c_int;
-                    }
+                if self.serial.load(Ordering::Relaxed) != serial {
+                    // Closed by another thread: its memory may serve another set.
+                    return wait.kernel(0, wait.timeout.less(start_ns));
                 }
-                let found = self.collect(wait);
-                if found > 0 {
-                    if spin_until != 0 {
-                        self.spin.won();
-                    }
-                    if !is_due || found as c_int == wait.max {
-                        return found as c_int;
-                    }
-                    return (found + self.look_at_kernel(wait, found).max(0) as usize) as c_int;
-                }
-                if is_due || spin_until == 0 || wait.timeout.is_now() {
-                    let more = self.look_at_kernel(wait, 0);
-                    if more == 0 && wait.timeout.is_now() {
-                        self.tight.found_nothing();
-                    }
-                    if more != 0 || wait.timeout.is_now() {
-                        return sys::returned(more as isize) as c_int;
-                    }
+                if let Some(ret) = self.look(wait, spin_until) {
+                    return ret;
                 }
             }
             let now = clock::ticks();
             if spin_until == 0 {
                 // Which signals may interrupt under the program's mask only the kernel can tell.
-                let spins = !spin::is_off() && wait.mask.is_null() && self.spin.allows();
+                let spins =
+                    !is_plain && !spin::is_off() && wait.mask.is_null() && self.spin.allows();
                 spin_until = if spins { now + self.budget(wait.timeout) } else { now };
             }
             if now < spin_until && !handled.is_past() {
@@ -176,22 +170,92 @@ impl Set {
                 }
                 continue;
             }
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-            if self.park_all() {
-                let ret = if handled.is_past() {
-                    signals::interrupted()
-                } else {
-                    wait.kernel(0, wait.timeout.less(start_ns))
-                };
-                self.sleepers.fetch_sub(1, Ordering::SeqCst);
-                let kept = self.told(wait.events, 0, ret);
-                if ret > 0 && kept == 0 {
-                    continue;
+            self.falls_asleep();
+            // Under the lock, also when nothing is hot: who is about to offer either put its
+            // registrations into the list before, or sees this sleeper.
+            let ret = self.park_all().then(|| {
+                if !is_plain && handled.is_past() {
+                    return signals::interrupted();
                 }
-                return kept;
+                wait.kernel(0, wait.timeout.less(start_ns))
+            });
+            self.wakes_up();
+            if let Some(ret) = ret
+                && let Some(ret) = self.heard(wait, ret, serial)
+            {
+                return ret;
             }
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// What rings and kernel have without waiting; `None`: nothing. Under the lock.
+    ///
+    /// One wait tells of all that is ready, as the kernel's does: it is asked unless it had
+    /// nothing a moment ago, so that what it has is late by `LOOK_US` at most.
+    fn look(&self, wait: &Wait, spin_until: u64) -> Option<c_int> {
+        let is_due = self.is_kernel_due();
+        let hot = self.hot.len();
+        let max = wait.max as u32;
+        // Rings could fill the program's buffer each time, and nothing else be told.
+        let fills = hot >= max || hot.saturating_mul(max) > MERGE_STEPS;
+        if is_due && fills && self.kernel_first.swap(1, Ordering::Relaxed) == 0 {
+            let told = self.ask_kernel(wait, 0);
+            if told != 0 {
+                let has_room = told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS;
+                let more = if has_room { self.add_rings(wait, told as usize) } else { 0 };
+                return Some(sys::returned((told + more as c_int) as isize) as c_int);
+            }
+        }
+        self.kernel_first.store(0, Ordering::Relaxed);
+        let found = self.collect(wait, 0);
+        if found > 0 {
+            if spin_until != 0 {
+                self.spin.won();
+            }
+            if !is_due || fills || found as c_int == wait.max {
+                return Some(found as c_int);
+            }
+            let more = self.ask_kernel(wait, found).max(0) as usize;
+            return Some((found + merge(wait.events, found, more)) as c_int);
+        }
+        if is_due || spin_until == 0 || wait.timeout.is_now() {
+            let told = self.ask_kernel(wait, 0);
+            if told == 0 && wait.timeout.is_now() {
+                self.tight.found_nothing();
+            }
+            if told != 0 || wait.timeout.is_now() {
+                return Some(sys::returned(told as isize) as c_int);
+            }
+        }
+        None
+    }
+
+    /// What the kernel's own wait gave, without the events of `wake_sleepers`. `None`: look at
+    /// the rings.
+    fn heard(&self, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
+        if ret <= 0 || self.woken.load(Ordering::Relaxed) == 0 {
+            return Some(ret);
+        }
+        let Some(_guard) = self.lock.acquire() else { return Some(ret) };
+        if self.serial.load(Ordering::Relaxed) != serial {
+            return Some(ret);
+        }
+        let kept = self.told(wait.events, 0, ret);
+        if kept == ret {
+            return Some(ret);
+        }
+        // This thread has taken the event that was to tell of ring bytes: it tells of them, or
+        // another one does.
+        let found = kept + self.add_rings(wait, kept as usize) as c_int;
+        if found == wait.max
+            && self.sleepers.load(Ordering::SeqCst) != 0
+            && let Some(one) = self
+                .each_hot()
+                .find(|one| one.conn().is_some_and(|conn| is_telling(one, &conn.receiver())))
+        {
+            self.wake_sleepers(one);
+        }
+        (found > 0).then_some(found)
     }
 
     /// Sets in this one that have something the kernel does not know of, and what it knows.
@@ -200,24 +264,34 @@ impl Set {
         LEFT.store(0, Ordering::SeqCst);
         for fd in 0..table::end() {
             let Entry::Set(inner) = table::get(fd) else { continue };
-            if !inner.is_foreign() || inner.hot_len.load(Ordering::Relaxed) == 0 {
+            if !inner.is_foreign() || inner.hot.is_empty() {
                 continue;
             }
             LEFT.store(1, Ordering::SeqCst);
-            let Some(watch) = table::watch(fd) else { continue };
-            let is_here = core::ptr::eq(watch.set.load(Ordering::Relaxed), self);
-            let events = watch.events.load(Ordering::Relaxed) & (IN | RDNORM);
-            if is_here && events != 0 && (found as c_int) < wait.max && inner.has_unread() {
-                let event = EpollEvent { events, data: watch.data.load(Ordering::Relaxed) };
+            if (found as c_int) >= wait.max {
+                continue;
+            }
+            let asked = {
+                let _guard = self.lock.acquire();
+                registration::find(self, fd)
+                    .map(|one| (one.asked(), one.data.load(Ordering::Relaxed)))
+            };
+            let Some((asked, data)) = asked else { continue };
+            let events = asked & (IN | RDNORM);
+            if events != 0 && inner.has_unread() {
+                let event = EpollEvent { events, data };
                 // SAFETY: the program's buffer of `max` events.
                 unsafe { wait.events.add(found).write_unaligned(event) };
                 found += 1;
             }
         }
-        let _guard = self.lock.acquire();
-        let has_room = found > 0 && (found as c_int) < wait.max;
-        let more = if has_room { self.look_at_kernel(wait, found).max(0) } else { 0 };
-        (found > 0).then_some(found as c_int + more)
+        if found == 0 {
+            return None;
+        }
+        let Some(_guard) = self.lock.acquire() else { return Some(found as c_int) };
+        let has_room = (found as c_int) < wait.max;
+        let more = if has_room { self.ask_kernel(wait, found).max(0) as usize } else { 0 };
+        Some((found + merge(wait.events, found, more)) as c_int)
     }
 
     /// Ticks to watch before sleeping, no longer than the program would wait.
@@ -233,111 +307,84 @@ impl Set {
 
     /// Asks the kernel without waiting, behind the `found` events that are there already.
     /// Returns how many more there are, or minus errno. Under the lock.
-    fn look_at_kernel(&self, wait: &Wait, found: usize) -> c_int {
+    fn ask_kernel(&self, wait: &Wait, found: usize) -> c_int {
         self.flush();
         self.looked_at.store(clock::ticks(), Ordering::Relaxed);
-        self.kernel_due.store(0, Ordering::Relaxed);
-        let more = self.told(wait.events, found, wait.look(found));
-        if found == 0 || more <= 0 {
-            return more;
-        }
-        merge(wait.events, found, more as usize) as c_int
+        let told = wait.look(found);
+        // What is told of as long as it lasts may be told again at once.
+        self.kernel_due.store(u32::from(told > 0), Ordering::Relaxed);
+        self.told(wait.events, found, told)
     }
 
-    /// Adds what their rings have to the `told` events that the kernel gave. Under the lock.
-    /// Where that is a long search, the next wait tells of the rings.
-    fn add_rings(&self, wait: &Wait, told: c_int) {
-        const SEARCH_MAX: u32 = 1024;
-        if self.hot_len.load(Ordering::Relaxed).saturating_mul(told.max(0) as u32) > SEARCH_MAX {
-            return;
-        }
-        for at in 0..told.max(0) as usize {
-            // SAFETY: filled in by the kernel.
-            let mut event = unsafe { wait.events.add(at).read_unaligned() };
-            let mut index = 0;
-            while let Some(conn) = self.hot_at(index) {
-                index += 1;
-                let Some(watch) = table::watch(conn.fd()) else { continue };
-                let asked = watch.events.load(Ordering::Relaxed);
-                let is_it = watch.data.load(Ordering::Relaxed) == event.data;
-                if !is_it || !watch.has(Watch::PRESENT) || watch.has(Watch::SPENT) {
-                    continue;
-                }
-                let events = self.readable(conn, asked);
-                event.events |= events;
-                if events != 0 && asked & ONESHOT != 0 {
-                    self.spend(conn.fd(), watch);
-                }
-            }
-            // SAFETY: as above.
-            unsafe { wait.events.add(at).write_unaligned(event) };
-        }
+    /// Adds what the rings have to the `told` events that the kernel gave; says how many events
+    /// became more. Under the lock.
+    fn add_rings(&self, wait: &Wait, told: usize) -> usize {
+        let more = self.collect(wait, told);
+        merge(wait.events, told, more)
     }
 
-    /// Fills in what the hot connections have. Under the lock.
-    fn collect(&self, wait: &Wait) -> usize {
-        let len = self.hot_len.load(Ordering::Relaxed);
-        let mut found = 0;
+    /// Fills in what the hot registrations have, behind `skip` events. Returns how many are
+    /// more. Under the lock.
+    fn collect(&self, wait: &Wait, skip: usize) -> usize {
+        let mut found = skip;
         let mut index = self.cursor.load(Ordering::Relaxed);
         // What is dropped on the way moves another one to its place: the bound is the length.
-        for _ in 0..len {
+        for _ in 0..self.hot.len() {
             if found as c_int == wait.max {
                 break;
             }
-            let left = self.hot_len.load(Ordering::Relaxed);
-            if left == 0 {
-                break;
-            }
-            if index >= left {
+            if index >= self.hot.len() {
                 index = 0;
             }
-            let Some(conn) = self.hot_at(index) else { break };
-            let Some(watch) = table::watch(conn.fd()) else { break };
+            let Some(one) = self.hot.get(index) else { break };
             let is_last = found as c_int + 1 == wait.max;
-            let mut events = self.ready(conn, watch, is_last);
+            let mut events = self.ready(one, is_last);
             if events != 0 {
-                conn.idle.store(0, Ordering::Relaxed);
-                let asked = watch.events.load(Ordering::Relaxed);
+                one.idle.store(0, Ordering::Relaxed);
+                let asked = one.asked();
                 if asked & ONESHOT != 0 {
                     // The kernel is asked now or never: it tells one event of this, too.
-                    let kernels = sys::poll_now(conn.fd(), asked as i16);
+                    let kernels = sys::poll_now(one.at(), asked as i16);
                     events |= u32::from(kernels as u16);
-                    self.spend(conn.fd(), watch);
+                    self.spend(one);
                 }
-                let event = EpollEvent { events, data: watch.data.load(Ordering::Relaxed) };
+                let event = EpollEvent { events, data: one.data.load(Ordering::Relaxed) };
                 // SAFETY: the program's buffer of `max` events.
                 unsafe { wait.events.add(found).write_unaligned(event) };
                 found += 1;
             }
-            if conn.hot.load(Ordering::Relaxed) == index + 1 {
+            if one.hot.load(Ordering::Relaxed) == index + 1 {
                 index += 1;
             }
         }
         self.cursor.store(index, Ordering::Relaxed);
-        found
+        found - skip
     }
 
-    /// What a hot connection has to tell, besides what the kernel knows. `is_last`: the kernel
-    /// will have no place to add to it.
-    fn ready(&self, conn: &'static Conn, watch: &Watch, is_last: bool) -> u32 {
-        if !watch.has(Watch::PRESENT) || watch.has(Watch::SPENT) {
+    /// What a hot registration has to tell, besides what the kernel knows. `is_last`: the
+    /// kernel will have no place to add to it.
+    fn ready(&self, one: &'static Registration, is_last: bool) -> u32 {
+        if !one.is_armed() {
             return 0;
         }
-        let asked = watch.events.load(Ordering::Relaxed);
+        let Some(conn) = one.conn() else { return 0 };
+        let asked = one.asked();
         let mut events = 0;
-        if conn.receiver().stirs() || conn.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_LOOKS {
-            events |= self.readable(conn, asked);
-        } else if conn.receiver().phase() == Phase::Offered && conn.receiver().hinted() {
-            self.to_kernel(conn);
+        let receiver = conn.receiver();
+        let stirs = receiver.is_moved() || is_telling(one, &receiver);
+        if stirs || one.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_LOOKS {
+            events |= self.readable(one, conn);
+        } else if receiver.phase() == Phase::Offered && receiver.hinted() {
+            self.to_kernel(one, conn);
         }
         let wants_out = asked & (OUT | WRNORM) != 0;
-        if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(conn)) {
+        if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(one, conn)) {
             // An edge tells of everything that is ready, and of this one the kernel knows nothing.
-            let asks_kernel = || asked & EDGE != 0 && sys::poll_now(conn.fd(), sys::POLLOUT) != 0;
-            if writable(conn) || asks_kernel() {
+            let asks_kernel = || asked & EDGE != 0 && sys::poll_now(one.at(), sys::POLLOUT) != 0;
+            if writable(conn, one.at()) || asks_kernel() {
                 events |= asked & (OUT | WRNORM);
             } else if events != 0 && is_last {
-                if sys::poll_now(conn.fd(), sys::POLLOUT) & sys::POLLOUT != 0 {
+                if sys::poll_now(one.at(), sys::POLLOUT) & sys::POLLOUT != 0 {
                     events |= asked & (OUT | WRNORM);
                 }
             } else {
@@ -347,74 +394,72 @@ impl Set {
         events
     }
 
-    fn readable(&self, conn: &'static Conn, asked: u32) -> u32 {
-        let fd = conn.fd();
-        let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
+    fn readable(&self, one: &'static Registration, conn: &'static Conn) -> u32 {
+        let Ok(_rx) = conn.lock_rx(one.at()) else { return 0 };
         let receiver = conn.receiver();
-        let wanted = asked & (IN | RDNORM);
-        match receiver.look(|| conn.read_position()) {
-            Ok(View::Ring { .. }) => {
-                let tail = receiver.tail_seen();
-                if asked & EDGE == 0 {
-                    return wanted;
-                }
-                let is_new = conn.edge_told.swap(tail, Ordering::Relaxed) != tail;
-                if is_new { wanted } else { 0 }
+        let Ok(view) = receiver.look(|| conn.read_position()) else {
+            // The kernel reports the reset.
+            tcp::reset(one.at());
+            self.drop_hot(one);
+            self.kernel_due.store(1, Ordering::Relaxed);
+            return 0;
+        };
+        if is_telling(one, &receiver) {
+            if one.asked() & EDGE != 0 {
+                one.edge_told.store(receiver.tail_seen(), Ordering::Relaxed);
             }
-            Ok(View::Tcp) => {
-                self.drop_hot(conn);
+            return one.asked() & (IN | RDNORM);
+        }
+        match view {
+            // Told of already, or not asked for.
+            View::Ring { .. } => {}
+            View::TcpUpTo { .. } => self.kernel_due.store(1, Ordering::Relaxed),
+            View::Tcp => {
+                self.drop_hot(one);
                 self.kernel_due.store(1, Ordering::Relaxed);
-                0
             }
-            Ok(View::TcpUpTo { .. }) => {
-                self.kernel_due.store(1, Ordering::Relaxed);
-                0
-            }
-            Ok(View::Empty { state }) => {
-                if conn.idle.load(Ordering::Relaxed) >= IDLE_LOOKS
-                    && receiver.park() == Park::Parked
-                {
+            View::Empty { state } => {
+                let is_idle = one.idle.load(Ordering::Relaxed) >= IDLE_LOOKS;
+                if is_idle && receiver.park() == Park::Parked {
                     if state == State::Offered {
                         conn.offers.lost();
                     }
-                    self.drop_hot(conn);
+                    self.drop_hot(one);
                     self.kernel_due.store(1, Ordering::Relaxed);
                 }
-                0
-            }
-            Err(_) => {
-                // The kernel reports the reset.
-                tcp::reset(fd);
-                self.drop_hot(conn);
-                self.kernel_due.store(1, Ordering::Relaxed);
-                0
             }
         }
+        0
     }
 
     /// Bytes came by TCP to an offered direction: the kernel tells of them.
-    fn to_kernel(&self, conn: &'static Conn) {
+    fn to_kernel(&self, one: &Registration, conn: &'static Conn) {
         self.kernel_due.store(1, Ordering::Relaxed);
-        let Ok(_rx) = conn.lock_rx(conn.fd()) else { return };
-        if conn.receiver().park() == Park::Parked {
-            self.drop_hot(conn);
+        let Ok(_rx) = conn.lock_rx(one.at()) else { return };
+        let receiver = conn.receiver();
+        if receiver.park() == Park::Parked && receiver.is_drained() {
+            self.drop_hot(one);
         }
     }
 
-    /// Watches the hot connections for at most `budget` ticks, or until the kernel is due.
+    /// Watches the hot registrations for at most `budget` ticks, or until the kernel is due.
     fn watch(&self, budget: u64) -> bool {
         let peer_cpu = || {
             let Some(_guard) = self.lock.try_acquire() else { return spin::NO_CPU };
-            self.hot_at(0).map_or(spin::NO_CPU, |conn| conn.receiver().block.sender_cpu())
+            let conn = self.hot.get(0).and_then(Registration::conn);
+            conn.map_or(spin::NO_CPU, |conn| conn.receiver().block.sender_cpu())
         };
         let stirs = || {
             if self.is_kernel_due() {
                 return true;
             }
             let Some(_guard) = self.lock.try_acquire() else { return false };
-            (0..self.hot_len.load(Ordering::Relaxed)).filter_map(|i| self.hot_at(i)).any(|conn| {
+            self.each_hot().any(|one| {
+                let Some(conn) = one.conn() else { return false };
                 let receiver = conn.receiver();
-                receiver.stirs() || receiver.phase() == Phase::Offered && receiver.is_hinted()
+                receiver.is_moved()
+                    || is_telling(one, &receiver)
+                    || receiver.phase() == Phase::Offered && receiver.is_hinted()
             })
         };
         spin::watch_many(budget, peer_cpu, stirs, 8)
@@ -425,25 +470,21 @@ impl Set {
         let Some(_guard) = self.lock.acquire() else { return true };
         self.flush();
         let mut index = 0;
-        while let Some(conn) = self.hot_at(index) {
-            let fd = conn.fd();
-            let Some(watch) = table::watch(fd) else { return true };
-            let asked = watch.events.load(Ordering::Relaxed);
-            let Ok(_rx) = conn.lock_rx(fd) else {
+        while let Some(one) = self.hot.get(index) {
+            let Some(Ok((conn, _rx))) =
+                one.conn().map(|it| it.lock_rx(one.at()).map(|rx| (it, rx)))
+            else {
+                // Its connection is about to leave.
                 index += 1;
                 continue;
             };
             let receiver = conn.receiver();
-            let Ok(view) = receiver.look(|| conn.read_position()) else {
-                tcp::reset(fd);
-                self.drop_hot(conn);
+            if receiver.look(|| conn.read_position()).is_err() {
+                tcp::reset(one.at());
+                self.drop_hot(one);
                 continue;
-            };
-            let is_armed = watch.has(Watch::PRESENT) && !watch.has(Watch::SPENT);
-            let is_wanted = is_armed && asked & (IN | RDNORM) != 0;
-            let is_told =
-                asked & EDGE != 0 && conn.edge_told.load(Ordering::Relaxed) == receiver.tail_seen();
-            if matches!(view, View::Ring { .. }) && is_wanted && !is_told {
+            }
+            if is_telling(one, &receiver) {
                 return false;
             }
             let phase = receiver.phase();
@@ -451,26 +492,13 @@ impl Set {
                 return false;
             }
             conn.note_parked(phase);
-            self.drop_hot(conn);
+            // Ring bytes behind TCP's, or not asked for now, are told of later.
+            if receiver.is_drained() {
+                self.drop_hot(one);
+            } else {
+                index += 1;
+            }
         }
         true
-    }
-
-    fn sleep(&self, wait: &Wait, timeout: Timeout) -> c_int {
-        if timeout.is_now() {
-            return self.told(wait.events, 0, wait.kernel(0, timeout));
-        }
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // Under the lock, also when nothing is hot: who is about to offer either put its
-        // connection into the list before, or sees this sleeper.
-        let ready_to_sleep = self.park_all();
-        let timeout = if ready_to_sleep { timeout } else { Timeout { ns: 0 } };
-        let ret = wait.kernel(0, timeout);
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        let kept = self.told(wait.events, 0, ret);
-        if kept == 0 && (ret > 0 || !ready_to_sleep) && wait.max > 0 {
-            return self.wait(wait);
-        }
-        kept
     }
 }

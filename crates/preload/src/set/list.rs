@@ -1,0 +1,83 @@
+//! A list of registrations that grows, under its set's lock.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::registration::Registration;
+use crate::sys;
+
+type Item = AtomicPtr<Registration>;
+
+/// Items of a list's first page.
+const FIRST: u32 = (4096 / size_of::<Item>()) as u32;
+
+/// All zero is an empty list without memory.
+#[repr(C)]
+pub struct List {
+    items: AtomicPtr<Item>,
+    len: AtomicU32,
+    room: AtomicU32,
+}
+
+impl List {
+    /// May be read without the lock, as a hint.
+    pub fn len(&self) -> u32 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn clear(&self) {
+        self.len.store(0, Ordering::Relaxed);
+    }
+
+    pub fn get(&self, index: u32) -> Option<&'static Registration> {
+        // SAFETY: an item below `len` holds a registration, whose memory stays one.
+        (index < self.len()).then(|| unsafe { &*self.item(index).load(Ordering::Relaxed) })
+    }
+
+    /// Where it is now; `None` without memory.
+    pub fn push(&self, one: &'static Registration) -> Option<u32> {
+        let len = self.len();
+        if len == self.room.load(Ordering::Relaxed) {
+            self.grow(len)?;
+        }
+        self.item(len).store(core::ptr::from_ref(one).cast_mut(), Ordering::Relaxed);
+        self.len.store(len + 1, Ordering::Relaxed);
+        Some(len)
+    }
+
+    /// Takes the item at `index` out; the last one, which is given, moves to its place.
+    pub fn swap_remove(&self, index: u32) -> Option<&'static Registration> {
+        let last = self.get(self.len().checked_sub(1)?)?;
+        self.item(index).store(core::ptr::from_ref(last).cast_mut(), Ordering::Relaxed);
+        self.len.store(self.len() - 1, Ordering::Relaxed);
+        Some(last)
+    }
+
+    fn item(&self, index: u32) -> &Item {
+        // SAFETY: callers stay below `room`.
+        unsafe { &*self.items.load(Ordering::Relaxed).add(index as usize) }
+    }
+
+    #[cold]
+    fn grow(&self, len: u32) -> Option<()> {
+        let room = if len == 0 { FIRST } else { len.checked_mul(2)? };
+        let fresh = sys::map_private(room as usize * size_of::<Item>())?.cast::<Item>();
+        let old = self.items.load(Ordering::Relaxed);
+        for at in 0..len as usize {
+            // SAFETY: both hold `len` items.
+            unsafe {
+                (*fresh.add(at)).store((*old.add(at)).load(Ordering::Relaxed), Ordering::Relaxed)
+            };
+        }
+        self.items.store(fresh, Ordering::Relaxed);
+        self.room.store(room, Ordering::Relaxed);
+        if len > 0 {
+            // SAFETY: who reads items holds the set's lock, as this thread does.
+            unsafe { sys::unmap(old.cast(), len as usize * size_of::<Item>()) };
+        }
+        Some(())
+    }
+}
