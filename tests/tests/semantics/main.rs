@@ -11,6 +11,7 @@ mod flags;
 mod interrupts;
 mod killed;
 mod memory;
+mod numbers;
 mod options;
 mod passing;
 mod programs;

@@ -266,7 +266,10 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["look" | "await" | "awaitunread" | "selectnow" | "drainnow", ..] => {
             look::run(script, words)
         }
-        ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait", ..] => wait::run(script, words),
+        ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait" | "tells", ..] => {
+            wait::run(script, words)
+        }
+        ["pairs", one, other] => pair(script, one, other),
         ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] => {
             threads::run(script, words)
         }
@@ -281,6 +284,27 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
 fn accept(script: &Script, listener: &str, name: &str, flags: i32) -> Result<String> {
     let (fd, _) = sys::accept(script.object(listener)?.fd, flags)?;
     script.add(name, script.connection(name, fd, false));
+    Ok("ok".to_owned())
+}
+
+/// Both ends of a connection, and so many messages over it that it is busy.
+fn pair(script: &Script, one: &str, other: &str) -> Result<String> {
+    let listener = sys::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
+    sys::bind(listener, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+    sys::listen(listener, 1)?;
+    let fd = sys::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
+    sys::connect(fd, sys::getsockname(listener)?)?;
+    let (accepted, _) = sys::accept(listener, 0)?;
+    sys::close(listener)?;
+    let mut byte = [0];
+    for _ in 0..64 {
+        for (from, to) in [(fd, accepted), (accepted, fd)] {
+            sys::write(from, b"x")?;
+            sys::read(to, &mut byte)?;
+        }
+    }
+    script.add(one, Object { fd, streams: None });
+    script.add(other, Object { fd: accepted, streams: None });
     Ok("ok".to_owned())
 }
 

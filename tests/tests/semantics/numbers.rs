@@ -1,0 +1,231 @@
+//! epoll(7): a set is an open file, and a registration belongs to a number and an open file.
+//! Several numbers of one set, several numbers of one socket, and sets that come and go.
+
+use yasmin_tests::script::Duo;
+
+use crate::check;
+
+/// `C` has 100 bytes unread at `b`, by ring where there are rings.
+fn warm_and_unread(duo: &mut Duo) {
+    duo.warm("C");
+    duo.a("send C 100");
+    duo.b("awaitunread C 100");
+}
+
+/// What a program does that makes a set for each wait, and closes it before it reads.
+#[test]
+fn a_set_for_each_wait() {
+    check(|duo| {
+        duo.warm("C");
+        for turn in 0..20 {
+            duo.a("send C 100");
+            duo.b("epoll E");
+            duo.b("epadd E C in");
+            duo.b("epwait E 1000");
+            duo.b("close E");
+            // The next set may have the memory of the last one.
+            duo.b("epoll E");
+            duo.b(if turn % 2 == 0 { "epadd E C in" } else { "epadd E C in+et" });
+            duo.b("epwait E 1000");
+            duo.b("recvall C 100");
+            duo.b("close E");
+        }
+    });
+}
+
+/// Also where the set goes while bytes come, and the next one is made before they are read.
+#[test]
+fn a_set_that_never_waited() {
+    check(|duo| {
+        duo.warm("C");
+        for _ in 0..8 {
+            duo.b("epoll E");
+            duo.b("epadd E C in");
+            duo.a("send C 100");
+            duo.b("awaitunread C 100");
+            duo.b("close E");
+            duo.b("epoll E");
+            duo.b("epadd E C in+out");
+            duo.b("epwait E 1000");
+            duo.b("recvall C 100");
+            duo.b("epwait E 0");
+            duo.b("close E");
+        }
+    });
+}
+
+/// Registered by one number of the set, waited for by another one.
+#[test]
+fn two_numbers_of_a_set() {
+    for (adds, waits) in [("E", "F"), ("F", "E"), ("F", "F")] {
+        let scenario = match (adds, waits) {
+            ("E", "F") => |duo: &mut Duo| numbers_of_a_set(duo, "E", "F"),
+            ("F", "E") => |duo: &mut Duo| numbers_of_a_set(duo, "F", "E"),
+            _ => |duo: &mut Duo| numbers_of_a_set(duo, "F", "F"),
+        };
+        check(scenario);
+    }
+}
+
+fn numbers_of_a_set(duo: &mut Duo, adds: &str, waits: &str) {
+    warm_and_unread(duo);
+    duo.b("epoll E");
+    duo.b("dup E F");
+    for events in ["in", "in+et", "in+out+rdhup+et"] {
+        duo.b(&format!("epadd {adds} C {events}"));
+        duo.b(&format!("epwait {waits} 1000"));
+        duo.b(&format!("epwait {adds} 0"));
+        duo.b(&format!("epdel {adds} C"));
+    }
+    duo.b(&format!("epadd {adds} C in"));
+    duo.b(&format!("epadd {waits} C in"));
+    duo.b(&format!("close {adds}"));
+    if adds != waits {
+        duo.b(&format!("epwait {waits} 1000"));
+        duo.b("recvall C 100");
+        duo.b(&format!("epwait {waits} 0"));
+        duo.a("send C 10");
+        duo.b(&format!("epwait {waits} 1000"));
+        duo.b(&format!("epmod {waits} C out"));
+        duo.b(&format!("epwait {waits} 0"));
+    }
+}
+
+/// The way that mio and tokio make their sets: rings are used all the same.
+#[test]
+fn a_duplicated_set_keeps_its_rings() {
+    check(|duo| {
+        duo.connect("C");
+        for end in ["a", "b"] {
+            for command in ["nonblock C 1", "epoll E", "dupfd E F 3", "epadd F C in+out+rdhup+et"] {
+                if end == "a" { duo.a(command) } else { duo.b(command) };
+            }
+        }
+        duo.quiet_a("set C nodelay 1");
+        duo.quiet_b("set C nodelay 1");
+        for _ in 0..40 {
+            duo.quiet_b("send C 100");
+            duo.quiet_a("epwait E 1000");
+            duo.quiet_a("awaitunread C 100");
+            duo.a("recv C 200");
+            duo.quiet_a("send C 100");
+            duo.quiet_b("epwait E 1000");
+            duo.quiet_b("awaitunread C 100");
+            duo.b("recv C 200");
+        }
+        duo.prove("C");
+    });
+}
+
+/// In one set: the first number asks for room alone, the second one for bytes.
+#[test]
+fn two_numbers_of_a_socket() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C out+et");
+        duo.b("epwait E 1000");
+        duo.a("send C 100");
+        duo.b("awaitunread C 100");
+        duo.b("dup C D");
+        duo.b("epadd E D in");
+        duo.b("epwait E 1000");
+        duo.b("epmod E C in");
+        duo.b("epwait E 1000");
+        duo.b("epmod E C out+et");
+        duo.b("epwait E 1000");
+        duo.b("epdel E C");
+        duo.b("epwait E 1000");
+        duo.b("recvall D 100");
+        duo.b("epwait E 0");
+        duo.a("send C 10");
+        duo.b("epwait E 1000");
+        duo.b("close D");
+        duo.b("epwait E 1000");
+    });
+}
+
+/// In two sets, each with what it asked for.
+#[test]
+fn one_socket_in_two_sets() {
+    check(|duo| {
+        warm_and_unread(duo);
+        duo.b("epoll E");
+        duo.b("epoll F");
+        duo.b("dup C D");
+        for (first, second) in [("in", "in"), ("out+et", "in"), ("in", "in+et"), ("-", "in")] {
+            for other in ["C", "D"] {
+                duo.b(&format!("epadd E C {first}"));
+                duo.b(&format!("epadd F {other} {second}"));
+                duo.b("epwait F 1000");
+                duo.b("epwait E 0");
+                duo.b("epwait F 0");
+                duo.b("epmod E C -");
+                duo.b("epwait F 0");
+                duo.b("epdel E C");
+                duo.b("epwait F 0");
+                duo.b(&format!("epdel F {other}"));
+            }
+        }
+    });
+}
+
+/// A number that was closed comes back to the same socket: its registration is the program's
+/// again.
+#[test]
+fn a_number_comes_back() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.b("dup C D");
+        duo.b("closefd C");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("epmod E C in+out");
+        duo.b("dup2 D C");
+        duo.b("epadd E C in");
+        duo.b("epmod E C in+out");
+        duo.b("epwait E 1000");
+        duo.b("recvall C 100");
+        duo.b("epdel E C");
+        duo.b("epwait E 0");
+    });
+}
+
+/// TCP's part comes late, with ring bytes behind it: these are told of when it has been read.
+#[test]
+fn ring_bytes_behind_late_tcp_bytes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        for _ in 0..20 {
+            duo.b("epwait E 0");
+            duo.a("send C 3000");
+            duo.a("send C 2000");
+            duo.b("epwait E 1000");
+            duo.b("recvall C 1000");
+            duo.b("epwait E 1000");
+            duo.b("recvall C 2000");
+            duo.b("epwait E 1000");
+            duo.b("recvall C 1999");
+            duo.b("epwait E 1000");
+            duo.b("recvall C 1");
+            duo.b("epwait E 0");
+        }
+    });
+}
+
+/// Bytes in a ring and room on another connection: each wait tells of both.
+#[test]
+fn one_wait_tells_of_all() {
+    check(|duo| {
+        duo.b("pairs X Y");
+        duo.b("pairs V W");
+        duo.b("epoll E");
+        duo.b("epadd E Y in");
+        duo.b("epadd E V out");
+        duo.b("tells X Y E 2000");
+    });
+}
