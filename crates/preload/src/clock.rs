@@ -28,6 +28,17 @@ pub fn now_ns() -> u64 {
     monotonic_ns()
 }
 
+/// The time of day, `ns` (below a second) from now: for futexes with a deadline.
+pub fn realtime_after(ns: i64) -> TimeSpec {
+    let mut time = TimeSpec::default();
+    // SAFETY: the kernel fills `time`.
+    unsafe { call!(clock_gettime, 0, &raw mut time) };
+    time.nsec += ns;
+    time.sec += time.nsec / 1_000_000_000;
+    time.nsec %= 1_000_000_000;
+    time
+}
+
 /// Measures the counter over 20 us.
 ///
 /// Losing the CPU on the way can only make the rate look higher: the lowest of a few is right.

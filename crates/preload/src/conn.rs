@@ -7,10 +7,10 @@ use yasmin_channel::side::Side;
 use yasmin_channel::{self as channel};
 use yasmin_ring::{Pages, Phase, Receiver, Sender};
 
-use crate::lock::{Guard, Lock};
+use crate::lock::{Guard, Lock, Taken};
 use crate::slab::{Pooled, Slab};
 use crate::spin::Backoff;
-use crate::{broker, clock, estate, handover, options, process, set, spin, sys, table, tcp};
+use crate::{broker, clock, estate, handover, lock, options, process, set, spin, sys, table, tcp};
 
 /// Reads from the ring, or bytes in one, that an opening is worth without watching.
 const OPENING_READS: u32 = 4;
@@ -93,6 +93,12 @@ unsafe impl Pooled for Conn {
         &self.next_free
     }
 }
+
+/// A process that is stopped with unread bytes in its hands has this long to go on.
+const STOPPED_FOR_NS: u64 = 1_000_000_000;
+
+/// For those that watch to look up.
+const PIN_NAP_NS: i64 = 20_000;
 
 /// struct linger { l_onoff: 1, l_linger: 0 }
 const LINGER_0: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
@@ -269,29 +275,69 @@ impl Conn {
 
     pub fn lock_rx(&self, fd: c_int) -> Result<Guard<'_>, Unlocked> {
         let guard = self.rx_lock.acquire().ok_or(Unlocked::Reentered)?;
-        let robbed = || self.receiver().recover(|| self.read_position());
-        self.locked(fd, guard, |side| &side.rx.lock, robbed)
+        if !self.is_locked_twice(fd)? {
+            return Ok(guard);
+        }
+        self.lock_shared_rx(fd, guard)
+    }
+
+    /// What is settled needs no lock: the kernel serves all who share it.
+    #[cold]
+    fn lock_shared_rx<'a>(
+        &'a self,
+        fd: c_int,
+        mut guard: Guard<'a>,
+    ) -> Result<Guard<'a>, Unlocked> {
+        let receiver = self.receiver();
+        let lock = &self.side().rx.lock;
+        let give_up_ns = clock::now_ns() + STOPPED_FOR_NS;
+        while !receiver.is_settled() && !receiver.is_broken() {
+            guard = match guard.and_shared(lock, || receiver.recover(|| self.read_position())) {
+                Taken::Guard(guard) => return Ok(guard),
+                Taken::Stuck(guard) => guard,
+            };
+            let holder = lock.load(Ordering::Relaxed) >> 32;
+            let is_unread = !receiver.abandon();
+            if is_unread && clock::now_ns() > give_up_ns && process::is_stopped(holder as u32) {
+                // What it has taken of the unread bytes nobody knows.
+                receiver.spoil();
+                tcp::reset(fd);
+            }
+        }
+        Ok(guard)
     }
 
     pub fn lock_tx(&self, fd: c_int) -> Result<Guard<'_>, Unlocked> {
         let guard = self.tx_lock.acquire().ok_or(Unlocked::Reentered)?;
-        self.locked(fd, guard, |side| &side.tx.lock, || self.sender().recover())
+        if !self.is_locked_twice(fd)? {
+            return Ok(guard);
+        }
+        Ok(self.lock_shared_tx(guard))
     }
 
-    fn locked<'a>(
-        &'a self,
-        fd: c_int,
-        guard: Guard<'a>,
-        lock: fn(&'a Side) -> &'a AtomicU64,
-        robbed: impl FnOnce(),
-    ) -> Result<Guard<'a>, Unlocked> {
+    /// As with the receiving half.
+    #[cold]
+    fn lock_shared_tx<'a>(&'a self, guard: Guard<'a>) -> Guard<'a> {
+        let sender = self.sender();
+        if sender.is_never() || sender.is_broken() {
+            return guard;
+        }
+        match guard.and_shared(&self.side().tx.lock, || sender.recover()) {
+            Taken::Guard(guard) => guard,
+            Taken::Stuck(guard) => {
+                sender.abandon();
+                guard
+            }
+        }
+    }
+
+    /// Under one of its own locks: whether forked processes may hold it too.
+    #[inline]
+    fn is_locked_twice(&self, fd: c_int) -> Result<bool, Unlocked> {
         if !table::is_conn(table::raw(fd), self) {
             return Err(Unlocked::Gone);
         }
-        if self.shared.load(Ordering::Relaxed) == 0 {
-            return Ok(guard);
-        }
-        Ok(guard.and_shared(lock(self.side()), robbed))
+        Ok(self.shared.load(Ordering::Relaxed) != 0)
     }
 
     /// Handed over: nothing comes or goes by ring any more but what is unread.
@@ -514,8 +560,8 @@ impl Conn {
         if !set::leave(fd) {
             return;
         }
-        while self.pins.load(Ordering::SeqCst) != 0 {
-            sys::sched_yield();
+        while let pins @ 1.. = self.pins.load(Ordering::SeqCst) {
+            lock::nap(&self.pins, pins, PIN_NAP_NS);
         }
         self.unmap();
         estate::drop_of(self);

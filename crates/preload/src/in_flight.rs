@@ -115,10 +115,15 @@ pub fn is_marked(fd: c_int) -> bool {
 /// With the gate of `fd` closed: whether no thread is in a marked call on it, nor can be soon.
 pub fn is_clear(fd: c_int) -> bool {
     // Without the barrier nobody ever marked.
-    let is_fenced = !HAS_BARRIER.load(Ordering::Relaxed)
-        // SAFETY: no memory involved.
-        || unsafe { call!(membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) } == 0;
+    let is_fenced = !HAS_BARRIER.load(Ordering::Relaxed) || barrier();
     is_fenced && !is_marked(fd)
+}
+
+/// Has all running threads of the process pass a barrier. False: the kernel does not do that.
+pub fn barrier() -> bool {
+    // SAFETY: no memory involved.
+    HAS_BARRIER.load(Ordering::Relaxed)
+        && unsafe { call!(membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) } == 0
 }
 
 /// In a forked child: the other threads are not here.

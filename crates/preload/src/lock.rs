@@ -2,20 +2,102 @@
 //!
 //! Never held over a sleep or a return to the program. A signal handler that interrupts the
 //! holder in its own thread is told so instead of waiting for itself.
+//!
+//! Who waits sleeps, and lends the holder its priority: with real-time threads on one CPU the
+//! holder would never run otherwise. To let go costs a plain store and a load all the same: the
+//! waiter writes the holder's name into a futex of its own (PI: the kernel needs to know who
+//! holds it, and not that the holder took it by a system call), has all running threads pass a
+//! barrier (membarrier), and looks at the lock again. Either it finds the lock free, or the
+//! holder, behind its store, finds the waiter. Every sleep is bounded: where a kernel has no such
+//! futex, no barrier, or where a vfork child let go in its parent's name, it is a nap.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
+use crate::clock;
+use crate::in_flight;
 use crate::process;
-use crate::sys::{self, call};
+use crate::sys::{self, TimeSpec, call};
 
-#[repr(transparent)]
-pub struct Lock(AtomicU64);
+pub struct Lock {
+    /// The holder's thread, as the kernel numbers them, or 0.
+    holder: AtomicU32,
+    waiters: AtomicU32,
+    /// A PI futex that waiters sleep on, in the holder's name.
+    bed: AtomicU32,
+}
 
 pub struct Guard<'a> {
-    lock: &'a AtomicU64,
+    lock: &'a Lock,
     /// The lock that forked processes share, where there is one.
     shared: Option<&'a AtomicU64>,
+}
+
+/// Looks before the first sleep: a step under a lock takes about as long.
+const LOOKS: u32 = 64;
+const NAP_NS: i64 = 5_000_000;
+/// Where nobody wakes: the first nap, and the longest.
+const SHORT_NAP_NS: i64 = 50_000;
+const LONG_NAP_NS: i64 = 2_000_000;
+/// A step under a lock takes microseconds. A process that has not let go for so long is
+/// stopped, starved or frozen.
+const PATIENCE_NS: u64 = 20_000_000;
+
+const FUTEX_WAIT: usize = 0;
+const FUTEX_LOCK_PI: usize = 6;
+const FUTEX_UNLOCK_PI: usize = 7;
+const FUTEX_PRIVATE: usize = 128;
+const FUTEX_WAITERS: u32 = 0x8000_0000;
+const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
+
+// Of each thread: its number, 0 before it is asked for. Initial-exec, as handlers use locks.
+core::arch::global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".p2align 2",
+    ".globl yasmin_thread",
+    ".hidden yasmin_thread",
+    ".type yasmin_thread, @object",
+    ".size yasmin_thread, 4",
+    "yasmin_thread:",
+    ".zero 4",
+    ".popsection",
+);
+
+fn own_word() -> *mut u32 {
+    let at: *mut u32;
+    // SAFETY: the address of this thread's own word.
+    unsafe {
+        core::arch::asm!(
+            "mov {0}, qword ptr [rip + yasmin_thread@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) at,
+            options(nostack, readonly)
+        );
+    }
+    at
+}
+
+/// The calling thread, as the kernel numbers it.
+#[inline]
+fn me() -> u32 {
+    // SAFETY: this thread's own word, which nobody else touches.
+    let known = unsafe { *own_word() };
+    if known != 0 { known } else { ask_me() }
+}
+
+#[cold]
+fn ask_me() -> u32 {
+    // SAFETY: no memory involved.
+    let number = unsafe { call!(gettid) } as u32;
+    // SAFETY: as above.
+    unsafe { *own_word() = number };
+    number
+}
+
+/// In a forked child: its thread has another number.
+pub fn forget_thread() {
+    // SAFETY: as above.
+    unsafe { *own_word() = 0 };
 }
 
 impl Drop for Guard<'_> {
@@ -23,82 +105,157 @@ impl Drop for Guard<'_> {
         if let Some(shared) = self.shared {
             shared.store(0, Ordering::Release);
         }
-        self.lock.store(0, Ordering::Release);
+        self.lock.let_go();
     }
 }
 
 impl Lock {
     pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self { holder: AtomicU32::new(0), waiters: AtomicU32::new(0), bed: AtomicU32::new(0) }
     }
 
     /// `None`: this thread holds it already.
     #[inline]
     pub fn acquire(&self) -> Option<Guard<'_>> {
-        let me = sys::thread_pointer();
-        if self.0.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        let me = me();
+        if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait(me)?;
         }
-        Some(Guard { lock: &self.0, shared: None })
+        Some(Guard { lock: self, shared: None })
     }
 
     /// `None`: somebody holds it.
     pub fn try_acquire(&self) -> Option<Guard<'_>> {
-        let me = sys::thread_pointer();
-        self.0.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(Guard { lock: &self.0, shared: None })
+        self.holder.compare_exchange(0, me(), Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Guard { lock: self, shared: None })
     }
 
-    #[cold]
-    fn wait(&self, me: u64) -> Option<()> {
-        let mut tries = 0u32;
-        loop {
-            match self.0.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(()),
-                Err(holder) if holder == me => return None,
-                Err(_) => {}
-            }
-            tries += 1;
-            if tries.is_multiple_of(64) {
-                sys::sched_yield();
-            }
-            core::hint::spin_loop();
+    #[inline]
+    fn let_go(&self) {
+        self.holder.store(0, Ordering::Release);
+        // The order of the processor is seen to by the waiter's barrier.
+        compiler_fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::Relaxed) != 0 {
+            self.wake();
         }
     }
 
-    /// For a forked child: whoever held it is not here.
-    pub fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
+    #[cold]
+    fn wake(&self) {
+        if self.bed.load(Ordering::Relaxed) & FUTEX_TID_MASK == me() {
+            self.leave_bed();
+        }
     }
+
+    fn leave_bed(&self) {
+        // SAFETY: a futex of ours.
+        unsafe { call!(futex, &raw const self.bed, FUTEX_UNLOCK_PI | FUTEX_PRIVATE) };
+    }
+
+    #[cold]
+    fn wait(&self, me: u32) -> Option<()> {
+        for _ in 0..LOOKS {
+            match self.holder.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(()),
+                Err(holder) if holder == me => return None,
+                Err(_) => core::hint::spin_loop(),
+            }
+        }
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        while let Err(holder) =
+            self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
+        {
+            self.sleep(holder);
+        }
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        Some(())
+    }
+
+    /// Sleeps until `holder` lets go, or for a while.
+    fn sleep(&self, holder: u32) {
+        let bed = self.bed.load(Ordering::Relaxed);
+        if bed & (FUTEX_WAITERS | FUTEX_TID_MASK) != holder && bed & FUTEX_WAITERS == 0 {
+            // Nobody sleeps here. Whoever is quicker makes it for the same holder or a later one.
+            let _ = self.bed.compare_exchange(bed, holder, Ordering::SeqCst, Ordering::Relaxed);
+        }
+        let is_fenced = in_flight::barrier();
+        if self.holder.load(Ordering::SeqCst) != holder {
+            return;
+        }
+        if !is_fenced {
+            return nap(&self.holder, holder, SHORT_NAP_NS);
+        }
+        let until = clock::realtime_after(NAP_NS);
+        // SAFETY: a futex and a time of ours.
+        let ret = unsafe {
+            call!(futex, &raw const self.bed, FUTEX_LOCK_PI | FUTEX_PRIVATE, 0, &raw const until)
+        };
+        match -ret as i32 {
+            // Its holder let go: so does this one, and the next one wakes.
+            0 => self.leave_bed(),
+            sys::EINTR | sys::EAGAIN | sys::ETIMEDOUT => {}
+            // Made for a thread that is gone, or the kernel has none of these.
+            _ => {
+                let bed = self.bed.load(Ordering::Relaxed);
+                let _ = self.bed.compare_exchange(bed, 0, Ordering::SeqCst, Ordering::Relaxed);
+                nap(&self.holder, holder, SHORT_NAP_NS);
+            }
+        }
+    }
+
+    /// For a forked child: whoever held it is not here, nor who waited.
+    pub fn reset(&self) {
+        self.holder.store(0, Ordering::Relaxed);
+        self.waiters.store(0, Ordering::Relaxed);
+        self.bed.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Sleeps for `ns` if `word` is `seen`. Nobody wakes.
+pub fn nap(word: &AtomicU32, seen: u32, ns: i64) {
+    let time = TimeSpec { sec: 0, nsec: ns };
+    // SAFETY: a word and a time of ours.
+    unsafe { call!(futex, &raw const *word, FUTEX_WAIT, seen, &raw const time) };
+}
+
+/// What a process that does not let go of a shared lock leaves to others.
+pub enum Taken<'a> {
+    Guard(Guard<'a>),
+    /// The holder lives, and has not moved for a while. This process holds the rest.
+    Stuck(Guard<'a>),
 }
 
 impl<'a> Guard<'a> {
     /// Takes the lock that forked processes share as well. A holder that was killed is robbed,
     /// and `robbed` puts in order what it may have left half done.
     #[cold]
-    pub fn and_shared(mut self, shared: &'a AtomicU64, robbed: impl FnOnce()) -> Self {
-        let me = u64::from(process::pid()) << 32 | sys::thread_pointer() >> 6 & 0xffff_ffff;
-        let mut tries = 0u32;
+    pub fn and_shared(mut self, shared: &'a AtomicU64, robbed: impl FnOnce()) -> Taken<'a> {
+        let me = u64::from(process::pid()) << 32 | u64::from(me());
+        let take = |from| shared.compare_exchange(from, me, Ordering::Acquire, Ordering::Relaxed);
+        let (mut tries, mut until_ns, mut nap_ns) = (0u32, 0, SHORT_NAP_NS);
         loop {
-            let holder = match shared.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
-            {
-                Ok(_) => break,
-                Err(holder) => holder,
-            };
+            let Err(holder) = take(0) else { break };
             tries += 1;
-            if tries.is_multiple_of(64) {
-                sys::sched_yield();
+            if tries < LOOKS {
+                core::hint::spin_loop();
+                continue;
             }
-            if tries.is_multiple_of(4096)
-                && is_dead(holder)
-                && shared.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
+            if is_dead(holder) && take(holder).is_ok() {
                 robbed();
                 break;
             }
+            let now_ns = clock::now_ns();
+            if until_ns == 0 {
+                until_ns = now_ns + PATIENCE_NS;
+            } else if now_ns > until_ns {
+                return Taken::Stuck(self);
+            }
+            // SAFETY: the lower half of the word; the processor is little-endian.
+            nap(unsafe { &*(&raw const *shared).cast::<AtomicU32>() }, holder as u32, nap_ns);
+            nap_ns = (nap_ns * 2).min(LONG_NAP_NS);
         }
         self.shared = Some(shared);
-        self
+        Taken::Guard(self)
     }
 }
 

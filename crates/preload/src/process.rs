@@ -12,7 +12,7 @@ use crate::set;
 use crate::signals;
 use crate::sys::{self, call};
 use crate::table::{self, Entry};
-use crate::{broker, in_flight, memory, real};
+use crate::{broker, in_flight, lock, memory, real};
 
 /// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
 /// it was forked.
@@ -247,6 +247,7 @@ fn became_child() {
         }
     }
     PID.store(sys::getpid(), Ordering::Relaxed);
+    lock::forget_thread();
     // By a call that runs no handlers: then nobody has counted this process yet.
     let is_uncounted = !FORKING.swap(false, Ordering::SeqCst);
     conn::POOL.reset_lock();
@@ -370,6 +371,39 @@ pub fn watches_no_more(rx: &Rx) {
 pub fn is_watched_elsewhere(rx: &Rx) -> bool {
     let watcher = rx.watcher_pid.load(Ordering::SeqCst);
     watcher != 0 && watcher != pid()
+}
+
+/// Whether a signal or a debugger has stopped the process.
+pub fn is_stopped(pid: u32) -> bool {
+    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0/stat\0";
+    const PREFIX: usize = 6;
+    let (mut digits, mut left, mut count) = ([0u8; 10], pid, 0);
+    while left > 0 || count == 0 {
+        digits[count] = b'0' + (left % 10) as u8;
+        left /= 10;
+        count += 1;
+    }
+    for (at, digit) in digits[..count].iter().rev().enumerate() {
+        path[PREFIX + at] = *digit;
+    }
+    path[PREFIX + count..PREFIX + count + 6].copy_from_slice(b"/stat\0");
+    // The name, in brackets and at most 15 bytes long, may hold brackets too.
+    let mut stat = [0u8; 64];
+    const AT_CWD: c_int = -100;
+    const O_CLOEXEC: c_int = 0o2_000_000;
+    // SAFETY: a path and a buffer of ours.
+    let len = unsafe {
+        let file = call!(openat, AT_CWD, path.as_ptr(), O_CLOEXEC, 0);
+        if file < 0 {
+            return false;
+        }
+        let len = call!(read, file, stat.as_mut_ptr(), stat.len());
+        sys::close(file as c_int);
+        len.max(0) as usize
+    };
+    let stat = &stat[..len.min(64)];
+    let Some(end) = stat.iter().rposition(|byte| *byte == b')') else { return false };
+    matches!(stat.get(end + 2), Some(b'T' | b't'))
 }
 
 /// Effective user and group.

@@ -140,6 +140,11 @@ impl Call<'_> {
         if config::chaos() {
             conn.park_rx(&receiver);
         }
+        if conn.is_shared() && !receiver.is_never() && !process::owns_rx(&conn.side().rx) {
+            // They take turns: once it is drained the kernel serves them, without a lock.
+            receiver.never_offer();
+            conn.park_rx(&receiver);
+        }
         loop {
             let left = self.to.len_bytes - self.done;
             let Ok(view) = receiver.look(|| conn.read_position()) else {
@@ -516,7 +521,12 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     }
     let rx = &conn.side().rx;
     let is_awaited = rx.sleepers.load(Ordering::SeqCst) != 0 || process::is_watched_elsewhere(rx);
-    if is_awaited || !process::owns_rx(rx) {
+    if is_awaited {
+        return;
+    }
+    if !process::owns_rx(rx) {
+        // They take turns: parked and drained as it is, they need no lock from now on.
+        receiver.never_offer();
         return;
     }
     if !set::may_offer(conn, fd) {

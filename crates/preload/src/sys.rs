@@ -17,6 +17,7 @@ pub const EEXIST: i32 = 17;
 pub const EINVAL: i32 = 22;
 pub const ENOSYS: i32 = 38;
 pub const ECONNRESET: i32 = 104;
+pub const ETIMEDOUT: i32 = 110;
 
 pub const MSG_OOB: c_int = 1;
 pub const MSG_PEEK: c_int = 2;

@@ -97,6 +97,13 @@ impl<M: Memory> Receiver<'_, M> {
         let Ok(word) = Word::decode(raw) else {
             return self.broken();
         };
+        if self.is_never() && word.state == State::Parked && word.tail == state.head.position() {
+            // Nothing follows any more, whatever was noted on the way.
+            state.tail_seen.set_position(word.tail);
+            state.word_seen.set(raw);
+            state.set_phase(Phase::Parked);
+            return Ok(());
+        }
         let size = u64::from(class_bytes(word.class));
         let before = state.tail_seen.position();
         let moved = word.tail.since(before) > 0;
@@ -240,8 +247,10 @@ impl<M: Memory> Receiver<'_, M> {
             Ordering::Acquire,
         );
         if swapped.is_err() {
-            // Nobody but this end moves a parked word.
-            set(&state.broken);
+            // Nobody but this end moves a parked word: another process of it, that abandoned it.
+            if !self.is_never() {
+                set(&state.broken);
+            }
             return false;
         }
         state.class.store(u32::from(word.class), Relaxed);
@@ -258,6 +267,52 @@ impl<M: Memory> Receiver<'_, M> {
     /// Whether TCP has it all from now on: parked for good.
     pub fn is_never(&self) -> bool {
         is_set(&self.state.never)
+    }
+
+    /// Parked for good, and drained: nothing here will ever change again.
+    pub fn is_settled(&self) -> bool {
+        let word = Word::decode(self.block.word.load(Ordering::Acquire));
+        self.is_never()
+            && word.is_ok_and(|word| {
+                word.state == State::Parked && word.tail == self.state.head.position()
+            })
+    }
+
+    /// Settles the direction past a holder of the lock that does not move and may go on at any
+    /// instant. Each of its own changes of the word fails then, since the word is another one;
+    /// of a parked word nobody reads the class. False: bytes are unread, and only the holder
+    /// knows which of them it has taken.
+    pub fn abandon(&self) -> bool {
+        self.never_offer();
+        // Bounded: each turn but the last, the sender published.
+        for _ in 0..64 {
+            let raw = self.block.word.load(Ordering::Acquire);
+            let Ok(word) = Word::decode(raw) else { return false };
+            if word.tail != self.state.head.position() {
+                return false;
+            }
+            let next = match (word.state, word.class) {
+                (State::Parked, 0) if self.max_class == 0 => return false,
+                (State::Parked, 0) => Word { class: 1, ..word },
+                (State::Parked, class) => Word { class: class - 1, ..word },
+                _ => word.with_state(State::Parked),
+            };
+            let swapped = self.block.word.compare_exchange(
+                raw,
+                next.encode(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if swapped.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Nobody can say any more what comes next.
+    pub fn spoil(&self) {
+        set(&self.state.broken);
     }
 
     pub fn phase(&self) -> Phase {

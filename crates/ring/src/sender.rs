@@ -77,13 +77,16 @@ impl<M: Memory> Sender<'_, M> {
         };
         let opened = is_set(&self.state.open);
         // Only this end moves the tail or opens; a class is the receiver's choice, but not
-        // while the ring is open.
-        let follows = word.tail == self.state.tail.position()
-            && word.class <= self.max_class
-            && match word.state {
-                State::Open => opened && u32::from(word.class) == self.state.class.load(Relaxed),
-                State::Parked | State::Offered => true,
-            };
+        // while the ring is open. What is parked for good is nobody's business any more.
+        let follows = is_set(&self.state.never)
+            || word.tail == self.state.tail.position()
+                && word.class <= self.max_class
+                && match word.state {
+                    State::Open => {
+                        opened && u32::from(word.class) == self.state.class.load(Relaxed)
+                    }
+                    State::Parked | State::Offered => true,
+                };
         if !follows {
             return self.broken();
         }
@@ -99,6 +102,9 @@ impl<M: Memory> Sender<'_, M> {
     /// # Errors
     /// [`Broken`] when the peer broke the protocol, now or before.
     pub fn room(&self, wanted_bytes: usize) -> Result<Room, Broken> {
+        if self.is_never() && !self.is_broken() {
+            return Ok(Room::Tcp);
+        }
         if self.is_open() {
             // The receiver has read that line: asked for here, it comes while the word is
             // looked at. The word's own line is not: the receiver watches it, and would have
@@ -216,6 +222,9 @@ impl<M: Memory> Sender<'_, M> {
             Ordering::Acquire,
         );
         if swapped.is_err() {
+            if self.is_never() {
+                return Ok(Publish::Retry);
+            }
             // It was not open, or is not any more; only this end could open it again.
             if self.load()?.state == State::Open {
                 return self.broken();
@@ -226,6 +235,11 @@ impl<M: Memory> Sender<'_, M> {
         self.state.tail.set_position(next.tail);
         self.state.class.store(u32::from(word.class), Relaxed);
         set(&self.state.open);
+        if self.is_never() {
+            // Abandoned meanwhile, and offered again before the receiver knew: these bytes stand
+            // where the stream was then, and are the last ones.
+            self.block.word.fetch_and(!WORD_STATE_MASK, Ordering::AcqRel);
+        }
         Ok(Publish::Done)
     }
 
@@ -234,6 +248,10 @@ impl<M: Memory> Sender<'_, M> {
     /// # Errors
     /// [`Broken`], as above.
     pub fn park(&self) -> Result<bool, Broken> {
+        if self.is_never() && !self.is_broken() {
+            self.block.word.fetch_and(!WORD_STATE_MASK, Ordering::AcqRel);
+            return Ok(false);
+        }
         let word = self.load()?;
         if word.state != State::Parked {
             // One step that cannot fail, whatever the receiver does to the word meanwhile:
@@ -269,6 +287,15 @@ impl<M: Memory> Sender<'_, M> {
     pub fn park_interrupted(&self) {
         set(&self.state.never);
         self.block.word.fetch_and(!WORD_STATE_MASK, Ordering::AcqRel);
+    }
+
+    /// Parks for good past a holder of the lock that does not move and may go on at any instant:
+    /// what it publishes then fails, and it follows by TCP. Where it was about to open, and the
+    /// receiver offers again, it still can: with bytes that belong where it stood.
+    pub fn abandon(&self) {
+        self.park_interrupted();
+        // The holder may have sent by TCP, and not said so.
+        self.hint();
     }
 
     /// Says that bytes were sent by TCP: to be called after they were.

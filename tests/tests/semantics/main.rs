@@ -20,6 +20,7 @@ mod setup;
 mod sharing;
 mod signals;
 mod special;
+mod starved;
 mod time;
 mod unread;
 mod waiting;

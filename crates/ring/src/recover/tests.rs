@@ -304,3 +304,96 @@ fn a_receiver_killed_while_it_consumes() {
     assert!(matches!(pair.tx().room(1).unwrap(), Room::Ring(_)));
     pair.goes_on();
 }
+
+/// A sender that stands still in the middle of a publication, and goes on when others have sent
+/// by TCP: its bytes follow by TCP, too.
+#[test]
+fn a_sender_abandoned_while_it_publishes() {
+    for opens in [true, false] {
+        let mut pair = Pair::new();
+        pair.rx().offer(1);
+        if !opens {
+            pair.send(100);
+        }
+        let Room::Ring(write) = pair.tx().room(7).unwrap() else { panic!("no room") };
+        pair.tx().abandon();
+        pair.send(30);
+        assert_eq!(pair.tx().publish(&write, 7, 0).unwrap(), Publish::Retry);
+        pair.send(7);
+        pair.drain();
+        pair.goes_on();
+        assert!(matches!(pair.tx().room(1).unwrap(), Room::Tcp));
+    }
+}
+
+/// It has published already, and not noted it.
+#[test]
+fn a_sender_abandoned_behind_a_publication() {
+    let mut pair = Pair::new();
+    pair.rx().offer(1);
+    pair.send(100);
+    let before = sender_books(&pair.sender);
+    pair.send(200);
+    let after = sender_books(&pair.sender);
+    set_sender_books(&pair.sender, before);
+    pair.tx().abandon();
+    pair.send(30);
+    pair.tx().park().unwrap();
+    pair.drain();
+    set_sender_books(&pair.sender, after);
+    pair.goes_on();
+}
+
+/// The receiver offers again before it knows: what opens then is where the stream was.
+#[test]
+fn a_sender_abandoned_while_it_opens_opens_late() {
+    let mut pair = Pair::new();
+    pair.send(50);
+    pair.drain();
+    let Room::Ring(write) = pair.tx().room(7).unwrap() else { panic!("no room") };
+    pair.tx().abandon();
+    pair.drain();
+    for i in 0..7u32 {
+        let byte = (pair.sent + u64::from(i)) as u8;
+        // SAFETY: one byte of ours, inside the room.
+        unsafe { pair.tx().fill(&write, i, &raw const byte, 1) };
+    }
+    // It was past its last look at `never`.
+    pair.sender.never.store(0, Relaxed);
+    assert_eq!(pair.tx().publish(&write, 7, 50).unwrap(), Publish::Done);
+    pair.sender.never.store(1, Relaxed);
+    pair.tx().park().unwrap();
+    pair.sent += 7;
+    pair.send(30);
+    pair.drain();
+    pair.goes_on();
+}
+
+#[test]
+fn a_receiver_abandoned_anywhere_is_settled() {
+    // Before it offers; between the offer and its note; open, and drained; while it parks.
+    let late_offer = |pair: &Pair| assert!(!pair.rx().offer(1));
+    for cut_at in 0..=5 {
+        let mut pair = Pair::new();
+        pair.send(50);
+        let read = pair.tcp_sent;
+        pair.take_tcp(50);
+        assert_eq!(pair.rx().look(|| Some(read)).unwrap(), View::Tcp);
+        let before = receiver_books(&pair.receiver);
+        if cut_at > 0 {
+            assert!(pair.rx().offer(1));
+            let after = receiver_books(&pair.receiver);
+            set_receiver_books(&pair.receiver, cut(before, after, cut_at));
+        }
+        assert!(pair.rx().abandon());
+        assert!(pair.rx().is_settled());
+        assert_eq!(pair.rx().look(|| Some(read)).unwrap(), View::Tcp);
+        late_offer(&pair);
+        pair.goes_on();
+        assert!(pair.rx().is_settled());
+    }
+    let mut pair = Pair::new();
+    pair.rx().offer(1);
+    pair.send(100);
+    assert!(!pair.rx().abandon(), "unread bytes are the holder's");
+}

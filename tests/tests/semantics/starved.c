@@ -1,0 +1,255 @@
+/*
+ * Several threads or processes use one connection, and one of them does not go on: a real-time
+ * thread takes its CPU, or a signal stops it, wherever it is. The others go on, and every byte
+ * arrives once: the peer counts the bytes of each sender.
+ *
+ *   starved realtime       two SCHED_FIFO threads and a hog between them, on one CPU
+ *   starved stopped N      of two processes that send, one is stopped N times
+ *   starved reader N       of two processes that receive, one is stopped N times
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct counts {
+	_Atomic uint64_t sent[2], got[2];
+	_Atomic int stop;
+};
+static struct counts *counts;
+static int s;
+
+static void die(const char *what)
+{
+	printf("%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static void pin(int cpu)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	sched_setaffinity(0, sizeof set, &set);
+}
+
+static void be_realtime(int priority)
+{
+	struct sched_param p = {.sched_priority = priority};
+	if (sched_setscheduler(0, SCHED_FIFO, &p)) {
+		printf("skipped: no real-time threads\n");
+		exit(0);
+	}
+}
+
+/* One record: its sender's letter, again and again. */
+static int record(int who, size_t len)
+{
+	char buf[2048];
+	memset(buf, 'a' + who, len);
+	for (size_t done = 0; done < len;) {
+		ssize_t n = send(s, buf + done, len - done, MSG_NOSIGNAL);
+		if (n < 0)
+			return -1;
+		done += n;
+		counts->sent[who] += n;
+	}
+	return 0;
+}
+
+static void count(int fd)
+{
+	char buf[65536];
+	ssize_t n;
+	while ((n = recv(fd, buf, sizeof buf, 0)) > 0)
+		for (ssize_t i = 0; i < n; i++)
+			counts->got[buf[i] - 'a']++;
+	if (n < 0)
+		die("the peer's recv");
+}
+
+/* The peer: answers until the rings are there, then counts, or sends. */
+static void peer(struct sockaddr_in *to, int sends)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	char buf[1024];
+	if (connect(fd, (struct sockaddr *)to, sizeof *to))
+		die("connect");
+	for (int i = 0; i < 100; i++) {
+		send(fd, "p", 1, 0);
+		if (recv(fd, buf, 1, MSG_WAITALL) != 1)
+			die("warm");
+	}
+	send(fd, "g", 1, 0);
+	if (!sends)
+		count(fd);
+	memset(buf, 'a', sizeof buf);
+	while (sends && !counts->stop) {
+		ssize_t n = send(fd, buf, sizeof buf, MSG_NOSIGNAL);
+		if (n < 0)
+			die("the peer's send");
+		counts->sent[0] += n;
+	}
+	close(fd);
+	_exit(0);
+}
+
+static void *low(void *arg)
+{
+	pin(0);
+	be_realtime(10);
+	for (int i = 0; !counts->stop && !record(0, 200); i++)
+		if (i % 50 == 0)
+			usleep(100);
+	return arg;
+}
+
+static void *high(void *arg)
+{
+	pin(0);
+	be_realtime(20);
+	while (!counts->stop && !record(1, 200))
+		usleep(70);
+	return arg;
+}
+
+/* Takes the CPU from `low` until `high` has got on, which waits for nobody else. */
+static int hog(void)
+{
+	pin(0);
+	be_realtime(15);
+	for (int round = 0; round < 2000; round++) {
+		uint64_t before = counts->sent[1];
+		double since = now();
+		while (counts->sent[1] < before + 400)
+			if (now() - since > 5)
+				return 0;
+		usleep(200);
+	}
+	return 1;
+}
+
+static void *watch(void *arg)
+{
+	*(int *)arg = hog();
+	counts->stop = 1;
+	return arg;
+}
+
+static void realtime(void)
+{
+	pthread_t threads[3];
+	int went_on = 0;
+	pthread_create(&threads[0], 0, low, 0);
+	pthread_create(&threads[1], 0, high, 0);
+	pthread_create(&threads[2], 0, watch, &went_on);
+	pthread_join(threads[2], 0);
+	if (!went_on) {
+		printf("stood still\n");
+		exit(0);
+	}
+	pthread_join(threads[0], 0);
+	pthread_join(threads[1], 0);
+}
+
+static pid_t child(int who, int sends)
+{
+	pid_t pid = fork();
+	char buf[512];
+	if (pid)
+		return pid;
+	if (sends)
+		while (!counts->stop && !record(who, who ? 100 : 2000))
+			;
+	while (!sends && !counts->stop) {
+		ssize_t n = recv(s, buf, sizeof buf, MSG_DONTWAIT);
+		if (n < 0 && errno != EAGAIN)
+			die("recv");
+		if (n == 0)
+			break;
+		counts->got[who] += n > 0 ? n : 0;
+	}
+	_exit(0);
+}
+
+static void stopped(int rounds, int sends)
+{
+	pid_t one = child(0, sends), other = child(1, sends);
+	_Atomic uint64_t *moves = sends ? &counts->sent[1] : &counts->got[1];
+	unsigned seed = 7;
+	int still = 0;
+	/* Both take part by then, and what the ring had before is read. */
+	while (!sends && (counts->got[0] < 8 << 20 || counts->got[1] < 8 << 20))
+		usleep(100);
+	for (int i = 0; i < rounds && !still; i++) {
+		usleep(500 + rand_r(&seed) % 3000);
+		kill(one, SIGSTOP);
+		waitpid(one, 0, WUNTRACED);
+		uint64_t before = *moves;
+		double since = now();
+		while (*moves < before + 1000 && !(still = now() - since > 5))
+			usleep(100);
+		kill(one, SIGCONT);
+	}
+	counts->stop = 1;
+	if (still)
+		printf("stood still\n");
+	waitpid(one, 0, 0);
+	waitpid(other, 0, 0);
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof at;
+	int rounds = argc > 2 ? atoi(argv[2]) : 0, reads = argv[1][0] == 'r' && rounds;
+	char c, buf[4096];
+	setvbuf(stdout, 0, _IOLBF, 0);
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	counts = mmap(0, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(l, (struct sockaddr *)&at, sizeof at) || listen(l, 1))
+		die("listen");
+	getsockname(l, (struct sockaddr *)&at, &len);
+	pid_t p = fork();
+	if (!p) {
+		close(l);
+		peer(&at, reads);
+	}
+	s = accept(l, 0, 0);
+	while (recv(s, &c, 1, 0) == 1 && c == 'p')
+		send(s, &c, 1, 0);
+	if (rounds)
+		stopped(rounds, !reads);
+	else
+		realtime();
+	/* What was still under way when the readers stopped. */
+	for (ssize_t n; reads && (n = recv(s, buf, sizeof buf, 0)) > 0;)
+		counts->got[0] += n;
+	close(s);
+	waitpid(p, 0, 0);
+	uint64_t sent[] = {counts->sent[0], counts->sent[1]}, got[] = {counts->got[0], counts->got[1]};
+	if (reads ? sent[0] == got[0] + got[1] : sent[0] == got[0] && sent[1] == got[1])
+		printf("all there\n");
+	else
+		printf("sent %lu, %lu, got %lu, %lu\n", sent[0], sent[1], got[0], got[1]);
+	return 0;
+}
