@@ -88,6 +88,5 @@ extern "C" fn init(
     clock::calibrate();
     process::start();
     in_flight::start();
-    table::map();
     estate::adopt();
 }

@@ -233,8 +233,7 @@ impl<'a> Guard<'a> {
         let me = u64::from(process::pid()) << 32 | u64::from(me());
         let take = |from| shared.compare_exchange(from, me, Ordering::Acquire, Ordering::Relaxed);
         let (mut tries, mut until_ns, mut nap_ns) = (0u32, 0, SHORT_NAP_NS);
-        loop {
-            let Err(holder) = take(0) else { break };
+        while let Err(holder) = take(0) {
             tries += 1;
             if tries < LOOKS {
                 core::hint::spin_loop();

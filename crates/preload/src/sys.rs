@@ -1,6 +1,7 @@
 //! System calls, made directly, and the few numbers of the kernel's ABI that are needed.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 pub use syscalls::Sysno;
 use syscalls::raw;
@@ -211,9 +212,7 @@ pub fn map_file_to_read(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
 
 /// The file's pages from `offset` on.
 pub fn map_file_at(fd: c_int, len_bytes: usize, offset: usize) -> Option<*mut u8> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let at = unsafe { call!(mmap, 0, len_bytes, 3, 0x01, fd as isize, offset) };
-    (at > 0).then_some(at as *mut u8)
+    map_at_will(len_bytes, 0x01, fd, offset)
 }
 
 /// The same in place of what is mapped at `at`.
@@ -228,9 +227,36 @@ pub unsafe fn map_over(at: *mut u8, fd: c_int, len_bytes: usize, offset: usize) 
 }
 
 fn map(len_bytes: usize, flags: usize, fd: c_int) -> Option<*mut u8> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let at = unsafe { call!(mmap, 0, len_bytes, 3, flags, fd as isize, 0) };
-    (at > 0).then_some(at as *mut u8)
+    map_at_will(len_bytes, flags, fd, 0)
+}
+
+/// The program has all that is mapped from now on locked (MCL_FUTURE).
+static LOCKS_ALL: AtomicBool = AtomicBool::new(false);
+
+/// The program called mlockall.
+pub fn locks_all(flags: c_int) {
+    const MCL_FUTURE: c_int = 2;
+    LOCKS_ALL.store(flags & MCL_FUTURE != 0, Ordering::Relaxed);
+}
+
+/// What is larger would cost a program that locks its memory more than it uses.
+const LOCKED_MAX_BYTES: usize = 64 * 1024;
+
+/// At an address of the kernel's choice. Where the program has its memory locked, a large mapping
+/// is neither filled at once nor locked: it takes memory as it is used, as TCP's buffers do, and
+/// nothing of what the program may lock.
+fn map_at_will(len_bytes: usize, flags: usize, fd: c_int, offset: usize) -> Option<*mut u8> {
+    let is_late = len_bytes > LOCKED_MAX_BYTES && LOCKS_ALL.load(Ordering::Relaxed);
+    let protection = if is_late { 0 } else { 3 };
+    // SAFETY: a fresh mapping.
+    let at = unsafe { call!(mmap, 0, len_bytes, protection, flags, fd as isize, offset) };
+    // SAFETY: the mapping of just now. Without access there was nothing to fill.
+    let is_there = at > 0
+        && (!is_late
+            || unsafe {
+                call!(munlock, at, len_bytes) == 0 && call!(mprotect, at, len_bytes, 3) == 0
+            });
+    is_there.then_some(at as *mut u8)
 }
 
 /// The soft limit on descriptors' numbers.

@@ -41,9 +41,20 @@ const SLOT_SHIFT: u32 = 8;
 const SLOT_MASK: u64 = 0xffff << SLOT_SHIFT;
 const IN_FLIGHT: u64 = 1 << 52;
 
-static ENTRIES: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
-static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
-static WATCHES: AtomicPtr<Watch> = AtomicPtr::new(core::ptr::null_mut());
+/// So many descriptors, one after the other, share a piece.
+const PIECE: usize = 1024;
+
+/// The table's memory comes in pieces, each mapped when the first of its descriptors is entered:
+/// a program that locks its memory, or may have little, pays for the numbers that it uses.
+#[repr(C)]
+struct Piece {
+    entries: [AtomicU64; PIECE],
+    counts: [Counts; PIECE],
+    watches: [Watch; PIECE],
+}
+
+static PIECES: [AtomicPtr<Piece>; CAPACITY / PIECE] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; CAPACITY / PIECE];
 /// One more than the highest descriptor that ever had an entry or was watched.
 static END: AtomicU32 = AtomicU32::new(0);
 
@@ -155,41 +166,48 @@ impl Counts {
     }
 }
 
-pub fn map() {
-    if let Some(at) = sys::map_private(CAPACITY * size_of::<AtomicU64>()) {
-        ENTRIES.store(at.cast(), Ordering::Release);
-    }
-    if let Some(at) = sys::map_private(CAPACITY * size_of::<Counts>()) {
-        COUNTS.store(at.cast(), Ordering::Release);
-    }
-    if let Some(at) = sys::map_private(CAPACITY * size_of::<Watch>()) {
-        WATCHES.store(at.cast(), Ordering::Release);
-    }
-}
-
-/// The descriptor's element of one of the arrays; `None` outside.
+/// The descriptor's piece; `None` where none of its descriptors was entered, and outside.
 #[inline]
-fn element<T>(array: &AtomicPtr<T>, fd: c_int) -> Option<&'static T> {
-    let base = array.load(Ordering::Relaxed);
-    if base.is_null() || fd as u32 as usize >= CAPACITY {
-        return None;
-    }
-    // SAFETY: each has CAPACITY elements, and is never unmapped.
-    Some(unsafe { &*base.add(fd as usize) })
+fn piece(fd: c_int) -> Option<&'static Piece> {
+    let at = PIECES.get(fd as u32 as usize / PIECE)?.load(Ordering::Acquire);
+    // SAFETY: null, or a piece, which is never unmapped; all zero is a valid one.
+    unsafe { at.as_ref() }
 }
 
+/// The same, mapped if it is not yet. `None` outside and without memory: such a descriptor is
+/// left to libc.
+#[cold]
+fn mapped_piece(fd: c_int) -> Option<&'static Piece> {
+    let place = PIECES.get(fd as u32 as usize / PIECE)?;
+    let fresh = sys::map_private(size_of::<Piece>())?;
+    let null = core::ptr::null_mut();
+    let placed = place.compare_exchange(null, fresh.cast(), Ordering::AcqRel, Ordering::Acquire);
+    if placed.is_err() {
+        // SAFETY: mapped just now, and known to nobody.
+        unsafe { sys::unmap(fresh, size_of::<Piece>()) };
+    }
+    piece(fd)
+}
+
+/// The descriptor's entry; `None`: it has none.
 #[inline]
 pub fn cell(fd: c_int) -> Option<&'static AtomicU64> {
-    element(&ENTRIES, fd)
+    Some(&piece(fd)?.entries[fd as usize % PIECE])
 }
 
 #[inline]
 pub fn counts(fd: c_int) -> Option<&'static Counts> {
-    element(&COUNTS, fd)
+    Some(&piece(fd)?.counts[fd as usize % PIECE])
 }
 
 pub fn watch(fd: c_int) -> Option<&'static Watch> {
-    element(&WATCHES, fd)
+    Some(&piece(fd)?.watches[fd as usize % PIECE])
+}
+
+/// For a descriptor that may never have been entered.
+pub fn watch_of_any(fd: c_int) -> Option<&'static Watch> {
+    piece(fd).or_else(|| mapped_piece(fd))?;
+    watch(fd)
 }
 
 #[inline]
@@ -272,6 +290,9 @@ pub fn reaches(fd: c_int) {
 }
 
 fn store(fd: c_int, raw: u64) {
+    if raw != 0 && piece(fd).is_none() {
+        mapped_piece(fd);
+    }
     if let Some(cell) = cell(fd) {
         if raw != 0 {
             reaches(fd);

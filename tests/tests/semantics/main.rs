@@ -8,6 +8,7 @@ mod cancel;
 mod differences;
 mod ends;
 mod flags;
+mod footprint;
 mod interrupts;
 mod killed;
 mod memory;

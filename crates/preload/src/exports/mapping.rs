@@ -1,4 +1,5 @@
-//! mmap and its kin: the kernel's own, and noted where a copy may fault afterwards.
+//! mmap and its kin: the kernel's own, and noted where a copy may fault afterwards, or where what
+//! this library maps would be locked.
 
 use core::ffi::{c_int, c_void};
 
@@ -59,6 +60,16 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, protection: c_int) ->
     let ret = unsafe { call!(mprotect, at, len, protection) };
     if ret == 0 {
         memory::protected(at as usize, len, protection & PROT_BOTH == PROT_BOTH);
+    }
+    sys::returned(ret) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    // SAFETY: no memory involved.
+    let ret = unsafe { call!(mlockall, flags) };
+    if ret == 0 {
+        sys::locks_all(flags);
     }
     sys::returned(ret) as c_int
 }

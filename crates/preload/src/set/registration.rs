@@ -167,7 +167,7 @@ impl Registration {
 
 /// A registration of `fd` in `set`; `None` without memory.
 pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
-    table::watch(fd)?;
+    table::watch_of_any(fd)?;
     let one = POOL.take()?;
     let Some(_registry) = REGISTRY.acquire() else {
         POOL.give(one);

@@ -1,0 +1,120 @@
+/*
+ * What the library takes of a program's memory.
+ *
+ *   footprint limits    mlockall as a user who may lock 16 MiB; connections in an address space
+ *                       that has 4 MiB left
+ *   footprint locked    connections of a program that has all its memory locked
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CONNECTIONS = 40, MESSAGES = 100 };
+
+static void die(const char *what)
+{
+	printf("%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static long status_kib(const char *name)
+{
+	char line[256];
+	long kib = -1;
+	FILE *file = fopen("/proc/self/status", "r");
+	while (file && fgets(line, sizeof line, file))
+		if (!strncmp(line, name, strlen(name)))
+			kib = atol(line + strlen(name) + 1);
+	if (file)
+		fclose(file);
+	return kib;
+}
+
+/* Every connection with a process of its own at the other end, which echoes. */
+static void exchange(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof at;
+	int ends[CONNECTIONS], l = socket(AF_INET, SOCK_STREAM, 0);
+	char sent[300], got[300];
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(l, (struct sockaddr *)&at, sizeof at) || listen(l, CONNECTIONS))
+		die("listen");
+	getsockname(l, (struct sockaddr *)&at, &len);
+	pid_t pid = fork();
+	if (!pid) {
+		for (int i = 0; i < CONNECTIONS; i++) {
+			ends[i] = socket(AF_INET, SOCK_STREAM, 0);
+			if (connect(ends[i], (struct sockaddr *)&at, sizeof at))
+				die("connect");
+		}
+		for (int k = 0; k < MESSAGES * CONNECTIONS; k++) {
+			int s = ends[k % CONNECTIONS];
+			if (recv(s, got, sizeof got, MSG_WAITALL) != sizeof got)
+				die("the peer's recv");
+			if (send(s, got, sizeof got, 0) != sizeof got)
+				die("the peer's send");
+		}
+		/* The other end looks at its memory while the channels are there. */
+		recv(ends[0], got, 1, 0);
+		_exit(0);
+	}
+	for (int i = 0; i < CONNECTIONS; i++)
+		if ((ends[i] = accept(l, 0, 0)) < 0)
+			die("accept");
+	for (int k = 0; k < MESSAGES * CONNECTIONS; k++) {
+		int s = ends[k % CONNECTIONS];
+		memset(sent, k, sizeof sent);
+		if (send(s, sent, sizeof sent, 0) != sizeof sent)
+			die("send");
+		if (recv(s, got, sizeof got, MSG_WAITALL) != sizeof got)
+			die("recv");
+		if (memcmp(sent, got, sizeof sent))
+			die("other bytes");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, 0, _IOLBF, 0);
+	if (argc > 1 && !strcmp(argv[1], "limits")) {
+		struct rlimit lock = {16 << 20, 16 << 20};
+		pid_t pid = fork();
+		int how;
+		if (!pid) {
+			setrlimit(RLIMIT_MEMLOCK, &lock);
+			if (getuid() == 0 && setuid(65534))
+				die("setuid");
+			if (mlockall(MCL_CURRENT | MCL_FUTURE))
+				die("mlockall");
+			exit(0);
+		}
+		waitpid(pid, &how, 0);
+		struct rlimit space;
+		space.rlim_cur = space.rlim_max = (status_kib("VmSize:") << 10) + (4 << 20);
+		setrlimit(RLIMIT_AS, &space);
+		exchange();
+		printf("added %s\n", status_kib("VmSize:") < 16 << 10 ? "little" : "much");
+	} else {
+		if (mlockall(MCL_CURRENT | MCL_FUTURE)) {
+			printf("skipped: cannot lock memory\n");
+			return 0;
+		}
+		long before = status_kib("VmLck:");
+		exchange();
+		long locked = status_kib("VmLck:") - before, resident = status_kib("VmRSS:");
+		if (locked < 8 << 10 && resident < 24 << 10)
+			printf("added little\n");
+		else
+			printf("%ld KiB more are locked, %ld KiB resident\n", locked, resident);
+	}
+	return 0;
+}
