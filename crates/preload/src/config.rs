@@ -14,6 +14,8 @@ pub static PROMOTE_WAIT_MS: AtomicU32 = AtomicU32::new(0);
 pub static GUEST_WAIT_MS: AtomicU32 = AtomicU32::new(20);
 /// Not 0: `yasmin run --allow-io-uring`.
 pub static ALLOW_IO_URING: AtomicU32 = AtomicU32::new(0);
+/// Not 0: no text is looked through (`text`). For tests.
+pub static TRUST_TEXT: AtomicU32 = AtomicU32::new(0);
 /// Of 1,000 protocol steps, how many take the unlikely turn. For tests.
 pub static CHAOS: AtomicU32 = AtomicU32::new(0);
 static CHAOS_STATE: AtomicU32 = AtomicU32::new(0x9e37_79b9);
@@ -87,6 +89,7 @@ pub fn read(handed: *const *const c_char) {
     number(b"YASMIN_PROMOTE_WAIT_MS", &PROMOTE_WAIT_MS);
     number(b"YASMIN_GUEST_WAIT_MS", &GUEST_WAIT_MS);
     number(b"YASMIN_ALLOW_IO_URING", &ALLOW_IO_URING);
+    number(b"YASMIN_TRUST_TEXT", &TRUST_TEXT);
     number(b"YASMIN_CHAOS", &CHAOS);
     number(b"YASMIN_CHAOS_SEED", &CHAOS_STATE);
     if let Some(path) = lookup(b"YASMIN_SOCKET") {

@@ -47,6 +47,7 @@ mod spin;
 mod sys;
 mod table;
 mod tcp;
+mod text;
 mod timeout;
 mod trampoline;
 
@@ -86,6 +87,7 @@ extern "C" fn init(
     trampoline::resolve();
     config::read(environment);
     clock::calibrate();
+    text::start();
     process::start();
     in_flight::start();
     estate::adopt();

@@ -12,6 +12,7 @@ use crate::set;
 use crate::signals;
 use crate::sys::{self, call};
 use crate::table::{self, Entry};
+use crate::text;
 use crate::{broker, in_flight, lock, memory, real};
 
 /// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
@@ -256,6 +257,7 @@ fn became_child() {
     signals::reset_lock();
     broker::forget_in_child();
     in_flight::forget_others();
+    text::forked();
     for fd in 0..table::end() {
         match table::get(fd) {
             Entry::Candidate(_) => {

@@ -7,7 +7,7 @@ use crate::conn::{Conn, Handout};
 use crate::lock::Lock;
 use crate::sys::{self, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Candidate, Entry};
-use crate::{broker, clock, config, in_flight, process, recv, tcp};
+use crate::{broker, clock, config, in_flight, process, recv, tcp, text};
 
 /// Handouts whose descriptor has calls in flight: attached at the end of the last of them.
 static WAITING: [Waiting; 64] = [const { Waiting::new() }; 64];
@@ -105,6 +105,14 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     // First, as it takes no system call: without a broker this comes again and again.
     if !broker::is_there() {
         start_over(fd);
+        return;
+    }
+    if !text::is_clean() {
+        if text::is_careful() {
+            process::drop_slot(candidate.slot());
+            table::clear(fd);
+        }
+        // Else the next call looks on.
         return;
     }
     if !tcp::is_plain_established(fd) {

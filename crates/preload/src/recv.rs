@@ -15,7 +15,7 @@ use crate::sys::{
 };
 use crate::sys::{IoVec, MsgHdr, Ret, call};
 use crate::tcp::Ahead;
-use crate::{broker, config, memory, options, process, real, set, spin, tcp};
+use crate::{broker, config, memory, options, process, real, set, spin, tcp, text};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
@@ -530,6 +530,9 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
         return;
     }
     if !set::may_offer(conn, fd) {
+        return;
+    }
+    if !text::is_clean() {
         return;
     }
     if receiver.offer(class_for(conn, receiver)) {

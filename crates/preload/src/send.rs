@@ -10,7 +10,7 @@ use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, IoVec, MSG_DONTWAIT, MSG_MORE, Ret, call};
-use crate::{config, memory, options, real, recv, set, spin, tcp};
+use crate::{config, memory, options, real, recv, set, spin, tcp, text};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
 const LOOK_US: u64 = 1000;
@@ -223,6 +223,7 @@ impl Call<'_> {
         if conn.more_follows.load(Ordering::Relaxed) != 0
             || conn.kernel_corked.load(Ordering::Relaxed) != 0
             || conn.side().tx.kernel_senders.load(Ordering::SeqCst) != 0
+            || !text::is_clean()
             || config::chaos()
         {
             return None;

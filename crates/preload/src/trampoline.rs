@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{config, handover, process, real, sys};
+use crate::{config, handover, process, real, sys, text};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -25,7 +25,10 @@ macro_rules! trampolines {
                 "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
                 "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5",
                 "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
+                // A seventh argument for the hook: where the program's return address lies.
+                "lea rax, [rsp + 184]", "push rax", "push rax",
                 "call {hook}",
+                "add rsp, 16",
                 // Called before this library's constructor ran: look it up now.
                 "cmp qword ptr [rip + {slot}], 0",
                 "jne 2f",
@@ -68,6 +71,9 @@ trampolines! {
     dprintf, DPRINTF, stdio_writes;
     vdprintf, VDPRINTF, stdio_writes;
     fdopen, FDOPEN, stdio_opens;
+    dlopen, DLOPEN, text::before_dlopen;
+    dlmopen, DLMOPEN, text::before_dlmopen;
+    dlclose, DLCLOSE, text::before_dlclose;
 }
 
 // libc's stdio reads and writes by entries that nobody can get in front of.

@@ -26,8 +26,14 @@ pub enum Effect {
     /// Changes at most these.
     Writes(u16),
     /// Puts a number into a register.
-    Loads { to: u8, number: u32 },
-    Copies { from: u8, to: u8 },
+    Loads {
+        to: u8,
+        number: u32,
+    },
+    Copies {
+        from: u8,
+        to: u8,
+    },
 }
 
 /// One instruction, decoded as far as this crate needs it.
@@ -241,7 +247,16 @@ fn one_byte(opcode: u8, prefixes: &Prefixes) -> Option<Shape> {
         0xc2 | 0xca => plain(2),
         0xc8 => plain(3),
         0xe8 | 0xe9 => plain(4),
-        0xc3 | 0xc9 | 0xcb | 0xcc | 0xcf | 0xd7 | 0xec..=0xef | 0xf1 | 0xf4 | 0xf5
+        0xc3
+        | 0xc9
+        | 0xcb
+        | 0xcc
+        | 0xcf
+        | 0xd7
+        | 0xec..=0xef
+        | 0xf1
+        | 0xf4
+        | 0xf5
         | 0xf8..=0xfd => plain(0),
         _ => None,
     }
@@ -250,7 +265,13 @@ fn one_byte(opcode: u8, prefixes: &Prefixes) -> Option<Shape> {
 fn two_byte(opcode: u8) -> Option<Shape> {
     match opcode {
         0x04 | 0x0a | 0x0c | 0x24..=0x27 | 0x36 | 0x39 | 0x3b..=0x3f | 0xa6 | 0xa7 => None,
-        0x05..=0x09 | 0x0b | 0x0e | 0x30..=0x37 | 0x77 | 0xa0..=0xa2 | 0xa8..=0xaa
+        0x05..=0x09
+        | 0x0b
+        | 0x0e
+        | 0x30..=0x37
+        | 0x77
+        | 0xa0..=0xa2
+        | 0xa8..=0xaa
         | 0xc8..=0xcf => plain(0),
         0x80..=0x8f => plain(4),
         0x0f | 0x70..=0x73 | 0xa4 | 0xac | 0xba | 0xc2 | 0xc4..=0xc6 => with_modrm(1),
@@ -332,7 +353,15 @@ impl Encoded {
     /// Ports, segment loads, far calls and the like.
     fn is_odd(&self) -> bool {
         match self.opcode {
-            0x6c..=0x6f | 0x8e | 0xca | 0xcb | 0xcf | 0xe4..=0xe7 | 0xec..=0xef | 0xf1 | 0xfa
+            0x6c..=0x6f
+            | 0x8e
+            | 0xca
+            | 0xcb
+            | 0xcf
+            | 0xe4..=0xe7
+            | 0xec..=0xef
+            | 0xf1
+            | 0xfa
             | 0xfb => true,
             0xff => matches!(self.modrm.digit(), 3 | 5),
             _ => false,
@@ -354,7 +383,8 @@ impl Encoded {
             || self.map == TWO_BYTE && matches!(self.opcode, 0x90..=0x9f | 0xc0);
         let bit = |register: u8| {
             // Without REX, numbers 4 to 7 of byte registers are ah, ch, dh and bh.
-            let high = if is_byte && register >= 4 && prefixes.rex == 0 { RAX | RCX | RDX | 8 } else { 0 };
+            let high =
+                if is_byte && register >= 4 && prefixes.rex == 0 { RAX | RCX | RDX | 8 } else { 0 };
             1 << (register & 15) | high
         };
         Effect::Writes(match written {

@@ -14,9 +14,9 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod number;
 mod decode;
 mod find;
+mod number;
 mod unwind;
 
 pub use decode::{Instruction, decode};
