@@ -4,7 +4,9 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use super::registration::{self, DIRTY, IN_KERNEL, PRESENT, Registration, SPENT};
-use super::{ADD, DEL, EXCLUSIVE, MOD, NESTED, ONESHOT, OUT, Set, is_kernels, is_telling};
+use super::{
+    ADD, DEL, EDGE, EXCLUSIVE, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels, is_telling,
+};
 use crate::conn::Conn;
 use crate::sys::{self, EEXIST, EpollEvent, call};
 use crate::table::{self, Entry};
@@ -12,8 +14,9 @@ use crate::{memory, process, real};
 
 impl Set {
     fn mark_dirty(&self, one: &'static Registration) {
-        if one.hot.load(Ordering::Relaxed) == 0 {
-            // Of what it asks for the rings know nothing.
+        let is_edge_of_room = one.asked() & EDGE != 0 && one.asked() & (OUT | WRNORM) != 0;
+        if one.hot.load(Ordering::Relaxed) == 0 || is_edge_of_room {
+            // Only the kernel knows what there is to tell.
             self.kernel_due.store(1, Ordering::Relaxed);
         }
         if one.has(DIRTY) {
