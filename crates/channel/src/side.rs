@@ -39,6 +39,8 @@ pub struct Tx {
     pub tcp_bytes: Private,
     /// Times the direction went from open to parked.
     pub parked: Private,
+    /// `ring_bytes` when the kernel's counters last were what was sent by TCP.
+    pub ring_checked: Private,
 }
 
 /// The receiving half. Under its lock but for the counters and `sleepers`.
@@ -65,6 +67,8 @@ pub struct Rx {
     /// Process that has it in an epoll set made since others hold it too; 0: none,
     /// `MANY_WATCHERS`: several. A set of one process knows nothing of another one's offer.
     pub watcher_pid: AtomicU32,
+    /// `ring_bytes` when the kernel's counters last were what was read from TCP.
+    pub ring_checked: Private,
 }
 
 pub const MANY_WATCHERS: u32 = u32::MAX;

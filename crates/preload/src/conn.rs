@@ -52,8 +52,9 @@ pub struct Conn {
     shared: AtomicU32,
     /// The process that the broker gave it to.
     attacher_pid: AtomicU32,
-    /// TCP bytes read before the channel came.
+    /// TCP bytes read and written before the channel came.
     read_before: AtomicU64,
+    sent_before: AtomicU64,
     /// The broker's name for it.
     pub id: AtomicU64,
     /// The program's own settings of what this library sets otherwise.
@@ -108,6 +109,9 @@ const LEFT_COUNTED: u32 = 2;
 
 pub static POOL: Slab<Conn> = Slab::new();
 
+/// Somebody sent on the connection in a way that this library did not see.
+pub struct PassedBy;
+
 /// Why a half could not be locked.
 pub enum Unlocked {
     /// A signal handler interrupted the holder, in this thread.
@@ -135,7 +139,6 @@ pub struct Mapped {
 impl Conn {
     /// Maps a channel for `fd`. The two memfds stay the caller's.
     pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
-        let before = tcp::read_position(fd, 0)?;
         let base = sys::map_file(handout.channel_fd, channel::bytes(handout.max_class))?;
         let Some(side) = sys::map_file(handout.side_fd, channel::side::SIDE_BYTES) else {
             // SAFETY: mapped just now, and nobody knows of it.
@@ -143,7 +146,7 @@ impl Conn {
             return None;
         };
         let pages = Mapped { base, side: side.cast(), max_class: handout.max_class };
-        Self::over(fd, pages, handout.is_acceptor, before).inspect(|conn| {
+        Self::over(fd, pages, handout.is_acceptor, 0).inspect(|conn| {
             conn.id.store(handout.id, Ordering::Relaxed);
             conn.attacher_pid.store(process::pid(), Ordering::Relaxed);
         })
@@ -191,7 +194,7 @@ impl Conn {
             flag.store(0, Ordering::Relaxed);
         }
         conn.estate.store(0, Ordering::Relaxed);
-        conn.read_before.store(read_before, Ordering::Relaxed);
+        conn.begins_at(0, read_before);
         conn.rx_spin.reset();
         conn.tx_spin.reset();
         conn.offers.reset();
@@ -281,6 +284,26 @@ impl Conn {
         self.lock_shared_rx(fd, guard)
     }
 
+    /// What a killed holder left half done: read, and not counted.
+    fn recover_rx(&self) {
+        let rx = &self.side().rx;
+        let position = self.kernel_position();
+        rx.tcp_bytes.set(position.wrapping_sub(self.read_before()));
+        rx.ring_checked.set(rx.ring_bytes.get());
+        self.receiver().recover(|| Some(position));
+    }
+
+    /// Sent, and not counted.
+    fn recover_tx(&self) {
+        let tx = &self.side().tx;
+        if let Some(position) = tcp::sent_position(self.fd(), self.is_connector()) {
+            let before = self.sent_before.load(Ordering::Relaxed);
+            tx.tcp_bytes.set(position.wrapping_sub(before));
+            tx.ring_checked.set(tx.ring_bytes.get());
+        }
+        self.sender().recover();
+    }
+
     /// What is settled needs no lock: the kernel serves all who share it.
     #[cold]
     fn lock_shared_rx<'a>(
@@ -292,7 +315,7 @@ impl Conn {
         let lock = &self.side().rx.lock;
         let give_up_ns = clock::now_ns() + STOPPED_FOR_NS;
         while !receiver.is_settled() && !receiver.is_broken() {
-            guard = match guard.and_shared(lock, || receiver.recover(|| self.read_position())) {
+            guard = match guard.and_shared(lock, || self.recover_rx()) {
                 Taken::Guard(guard) => return Ok(guard),
                 Taken::Stuck(guard) => guard,
             };
@@ -322,7 +345,7 @@ impl Conn {
         if sender.is_never() || sender.is_broken() {
             return guard;
         }
-        match guard.and_shared(&self.side().tx.lock, || sender.recover()) {
+        match guard.and_shared(&self.side().tx.lock, || self.recover_tx()) {
             Taken::Guard(guard) => guard,
             Taken::Stuck(guard) => {
                 sender.abandon();
@@ -373,9 +396,40 @@ impl Conn {
         self.tx_lock.reset();
     }
 
-    /// Sender's stream position from the kernel, under the send lock.
-    pub fn sent_position(&self) -> Option<u64> {
-        tcp::sent_position(self.fd(), self.is_connector())
+    /// The stream positions at which the channel comes.
+    pub fn begins_at(&self, sent: u64, read: u64) {
+        self.sent_before.store(sent, Ordering::Relaxed);
+        self.read_before.store(read, Ordering::Relaxed);
+    }
+
+    /// The sender's place in the TCP stream, by the kernel's counters. Under the send lock, and
+    /// only while nobody sends without it.
+    ///
+    /// # Errors
+    /// Somebody sent past this library, and the ring was used since it was certain that nobody
+    /// had: what went first nobody can say.
+    pub fn sent_position(&self) -> Result<Option<u64>, PassedBy> {
+        let tx = &self.side().tx;
+        let kernel = tcp::sent_position(self.fd(), self.is_connector());
+        let own = self.sent_before.load(Ordering::Relaxed) + tx.tcp_bytes.get();
+        if kernel.is_none_or(|kernel| kernel == own) {
+            if kernel.is_some() {
+                tx.ring_checked.set(tx.ring_bytes.get());
+            }
+            return Ok(kernel);
+        }
+        if self.has_used_ring_to_send() {
+            return Err(PassedBy);
+        }
+        // All of it went by TCP, in the order in which it was sent. And so it stays.
+        let _ = self.sender().park_for_good();
+        Ok(None)
+    }
+
+    /// Since the kernel's counters were last compared.
+    pub fn has_used_ring_to_send(&self) -> bool {
+        let tx = &self.side().tx;
+        tx.ring_bytes.get() != tx.ring_checked.get()
     }
 
     /// Whether more than one descriptor of this process names it.
@@ -383,10 +437,33 @@ impl Conn {
         self.fds.load(Ordering::Relaxed) > 1
     }
 
-    /// Receiver's stream position from the kernel, under the receive lock.
+    /// The receiver's place in the TCP stream, under the receive lock. `None`: somebody read past
+    /// this library, and the ring was read since it was certain that nobody had.
+    ///
+    /// It is what this end counted. The kernel's counters are not as good where the peer sent
+    /// urgent bytes, of which no more follow an opening: what is unread they tell only up to
+    /// the mark, and a byte that was passed over they count as read.
     pub fn read_position(&self) -> Option<u64> {
-        let since = self.side().rx.tcp_bytes.get();
-        tcp::read_position(self.fd(), self.read_before.load(Ordering::Relaxed) + since)
+        let rx = &self.side().rx;
+        let own = self.read_before() + rx.tcp_bytes.get();
+        let kernel = self.kernel_position();
+        if kernel != own {
+            let receiver = self.receiver();
+            receiver.never_offer();
+            if rx.ring_bytes.get() != rx.ring_checked.get() {
+                return None;
+            }
+            rx.tcp_bytes.set(kernel.wrapping_sub(self.read_before()));
+        }
+        rx.ring_checked.set(rx.ring_bytes.get());
+        Some(kernel)
+    }
+
+    /// As the kernel tells it, or as it was counted where it does not.
+    fn kernel_position(&self) -> u64 {
+        let own = self.read_before() + self.side().rx.tcp_bytes.get();
+        let kernel = tcp::read_position(self.fd(), own).unwrap_or(own);
+        if kernel != own && tcp::is_at_urgent(self.fd()) { own } else { kernel }
     }
 
     /// A descriptor more names it.

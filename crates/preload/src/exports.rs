@@ -3,6 +3,8 @@
 //! Each looks its descriptor up and takes one of three ways: nothing there, libc; a candidate,
 //! libc and a count; a connection with a channel, `recv`, `send`, `poll` or `set`.
 
+pub mod aio;
+mod aliases;
 pub mod by_number;
 mod descriptor;
 mod mapping;
@@ -18,8 +20,8 @@ use crate::in_flight::Inside;
 use crate::iov::Buffers;
 use crate::send::Source;
 use crate::sys::{self, IoVec, Ret};
-use crate::table::{self, Entry};
-use crate::{guest, in_flight, memory, process, promote, recv, send};
+use crate::table::{self, Entry, Way};
+use crate::{guest, in_flight, memory, options, process, promote, recv, send};
 
 /// What `fd` is, and if it is a candidate the mark that keeps it one until the call is over. A
 /// connection never gets a call that took it for a candidate.
@@ -38,11 +40,11 @@ fn entered(fd: c_int, may_offer: bool) -> (Entry, Option<Inside>) {
 
 /// Runs `kernel` on a candidate that was entered, and counts it.
 #[inline]
-fn counted(fd: c_int, inside: Inside, kernel: impl FnOnce() -> isize) -> isize {
+fn counted(fd: c_int, inside: Inside, way: Way, kernel: impl FnOnce() -> isize) -> isize {
     let ret = kernel();
     in_flight::leave(fd, inside);
     if let Entry::Candidate(candidate) = table::get(fd) {
-        promote::after_call(fd, candidate, ret);
+        promote::after_call(fd, candidate, ret, way);
     }
     ret
 }
@@ -52,6 +54,7 @@ fn counted(fd: c_int, inside: Inside, kernel: impl FnOnce() -> isize) -> isize {
 #[inline]
 fn routed<Kernel: FnOnce() -> isize>(
     fd: c_int,
+    way: Way,
     ring: impl FnOnce(&'static Conn) -> Option<Ret>,
     kernel: Kernel,
     after: impl FnOnce(&'static Conn, isize),
@@ -70,7 +73,7 @@ fn routed<Kernel: FnOnce() -> isize>(
                 sys::returned,
             )
         }
-        (_, Some(inside)) => counted(fd, inside, kernel),
+        (_, Some(inside)) => counted(fd, inside, way, kernel),
         (Entry::Guest(behind), None) => vsock(behind, kernel),
         _ => kernel(),
     }
@@ -85,7 +88,8 @@ fn receive(
 ) -> isize {
     let wanted = to.map_or(0, |to| to.len_bytes);
     let vsock = |behind, kernel: _| guest::received(fd, behind, wanted, call_once(kernel));
-    routed(fd, |conn| recv::recv(conn, fd, to?, flags), kernel, |_, _| (), vsock)
+    let way = way_of(fd, Way::In, flags, sys::MSG_PEEK | sys::MSG_ERRQUEUE);
+    routed(fd, way, |conn| recv::recv(conn, fd, to?, flags), kernel, |_, _| (), vsock)
 }
 
 #[inline]
@@ -101,7 +105,19 @@ fn transmit(
         Some(from) => guest::send(fd, behind, from, flags),
         None => guest::sent(behind, flags, call_once(kernel)),
     };
-    routed(fd, |conn| send::send(conn, fd, Source::Buffers(from?), flags), kernel, after, vsock)
+    let way = way_of(fd, Way::Out, flags, 0);
+    let ring = |conn| send::send(conn, fd, Source::Buffers(from?), flags);
+    routed(fd, way, ring, kernel, after, vsock)
+}
+
+/// Whether a call moves bytes of the stream: not with the flags `aside`. A candidate that
+/// handles urgent bytes stays TCP: what its counters say is hard to tell from then on.
+#[inline]
+fn way_of(fd: c_int, way: Way, flags: c_int, aside: c_int) -> Way {
+    if flags & sys::MSG_OOB != 0 && matches!(table::get(fd), Entry::Candidate(_)) {
+        options::leave_to_others(fd);
+    }
+    if flags & (aside | sys::MSG_OOB) == 0 { way } else { Way::Nowhere }
 }
 
 /// For closures whose argument's type nobody can name.
@@ -125,9 +141,14 @@ fn check(len: usize, size: usize) {
     }
 }
 
-fn counted_if(fd: c_int, inside: Option<Inside>, kernel: impl FnOnce() -> isize) -> isize {
+fn counted_if(
+    fd: c_int,
+    inside: Option<Inside>,
+    way: Way,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
     match inside {
-        Some(inside) => counted(fd, inside, kernel),
+        Some(inside) => counted(fd, inside, way, kernel),
         None => kernel(),
     }
 }

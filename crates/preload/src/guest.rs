@@ -27,7 +27,7 @@ use yasmin_control::{CONTROL_VERSION, FromBroker, Role, ToBroker, guest, silence
 use crate::errand::{Errand, wait, wait_ns};
 use crate::sys::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT, SOL_SOCKET, call};
 use crate::table::{self, Entry};
-use crate::{clock, memory, process, tcp};
+use crate::{clock, memory, process, settings, tcp};
 
 pub use moved::{abandon, end_unread, received, send, sent, shutdown, unname, unread};
 pub use options::{refuses_option, shares_option};
@@ -83,19 +83,13 @@ pub unsafe fn prepare(fd: c_int, addr: *const c_void, len: u32) -> Option<Errand
 
 /// What the vsock connection could not stand in for.
 fn fits(fd: c_int) -> bool {
-    const O_ASYNC: isize = 0o20000;
-    /// Timestamps (29, 35, 37, 63 to 65), a peek offset (42), zero copy (60).
-    const UNWANTED: [c_int; 8] = [29, 35, 37, 42, 60, 63, 64, 65];
+    const SO_ZEROCOPY: c_int = 60;
     const TCP_FASTOPEN_CONNECT: c_int = 30;
     let option = |level, name| sys::getsockopt_u64(fd, level, name, 4).unwrap_or(0) as i32;
-    // SAFETY: no memory involved.
-    let flags = unsafe { call!(fcntl, fd, sys::F_GETFL) };
-    flags >= 0
-        && flags & O_ASYNC == 0
-        && option(SOL_SOCKET, sys::SO_PROTOCOL) == sys::IPPROTO_TCP
-        && option(SOL_SOCKET, sys::SO_RCVLOWAT) <= 1
+    option(SOL_SOCKET, sys::SO_PROTOCOL) == sys::IPPROTO_TCP
+        && option(SOL_SOCKET, SO_ZEROCOPY) == 0
         && option(sys::SOL_TCP, TCP_FASTOPEN_CONNECT) == 0
-        && UNWANTED.iter().all(|name| matches!(option(SOL_SOCKET, *name), 0 | -1))
+        && !settings::need_tcp(fd)
 }
 
 /// A set watches the TCP socket by now, and would go on to.

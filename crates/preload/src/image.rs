@@ -6,7 +6,7 @@
 use core::ffi::{c_char, c_int};
 
 use crate::sys::{self, call};
-use crate::{process, real};
+use crate::{memory, process, real};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Image {
@@ -87,8 +87,11 @@ unsafe fn open(name: Name) -> Opened {
     match name {
         Name::Path(path) => open_at(AT_FDCWD, path),
         Name::At { folder, path } => {
-            // SAFETY: a C string.
-            if unsafe { *path } == 0 { copy(folder) } else { open_at(folder, path) }
+            if memory::get(path) == Some(0) {
+                copy(folder)
+            } else {
+                open_at(folder, path)
+            }
         }
         Name::Open(fd) => copy(fd),
         Name::Search(path) => {
@@ -143,18 +146,17 @@ fn search(name: &[u8]) -> Opened {
 /// An array of C strings that ends with null, or null.
 unsafe fn variable<'a>(environment: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
     let mut at = environment;
-    if at.is_null() {
-        return None;
-    }
-    // SAFETY: up to the array's null.
-    unsafe {
-        while !(*at).is_null() {
-            let entry = core::ffi::CStr::from_ptr(*at).to_bytes();
-            if let Some(value) = entry.strip_prefix(name) {
-                return Some(value);
-            }
-            at = at.add(1);
+    // A bad pointer ends it: the exec will fail.
+    while let Some(entry) = memory::get(at).filter(|entry| !entry.is_null()) {
+        let byte = |i: usize| memory::get(entry.cast::<u8>().wrapping_add(i)).unwrap_or(0);
+        if (0..name.len()).all(|i| byte(i) == name[i]) {
+            let len = (name.len()..).take_while(|&i| byte(i) != 0).count();
+            // SAFETY: looked at just now.
+            return Some(unsafe {
+                core::slice::from_raw_parts(entry.cast::<u8>().add(name.len()), len)
+            });
         }
+        at = at.wrapping_add(1);
     }
     None
 }

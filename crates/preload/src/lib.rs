@@ -41,6 +41,7 @@ mod recv;
 mod select;
 mod send;
 mod set;
+mod settings;
 mod signals;
 mod slab;
 mod spin;

@@ -5,8 +5,12 @@
 //! beforehand: the lowest addresses, and the areas that the program mapped from a file (which
 //! can be cut under its mapping) or without access (guard pages). Copies from and to these go
 //! through the kernel. An address where nothing was ever mapped is not among them.
+//!
+//! Structures (headers, vectors, sets, times, lengths) are small: there the kernel is asked
+//! about each page that it was not asked about before. So no pointer of the program's to one of
+//! them faults here: `is_readable`, `is_writable`, `get` and `put` come before every look.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
 use crate::sys::{self, EFAULT, IoVec, Ret, call};
@@ -93,24 +97,106 @@ pub fn give(from: &[IoVec], to: *mut u8, len_bytes: usize) -> Result<(), Ret> {
     by_kernel(from, &far, false, len_bytes)
 }
 
-/// Whether `len_bytes` at `base`, a structure of the program's, can be read.
-pub fn is_readable<T>(base: *const T, count: usize) -> bool {
-    let (base, len) = (base.cast::<u8>(), count.saturating_mul(size_of::<T>()));
-    !is_refused(base, len) && (!may_fault(base, len) || can_be_taken(base, len))
+const PAGE: usize = 4096;
+
+/// Pages that the kernel could read, by the low bits of their numbers; empty again whenever the
+/// program unmaps or protects something. What libc unmaps by itself is not seen: then a pointer
+/// to where something was faults, as a pointer that is used after free does anywhere.
+static SEEN: [AtomicUsize; 1024] = [const { AtomicUsize::new(0) }; 1024];
+static HAS_SEEN: AtomicBool = AtomicBool::new(false);
+
+fn forget_seen() {
+    if HAS_SEEN.swap(false, Ordering::Relaxed) {
+        SEEN.iter().for_each(|page| page.store(0, Ordering::Relaxed));
+    }
 }
 
+/// Whether it lies in the callers' frames.
+#[inline]
+fn is_on_stack(base: usize, len_bytes: usize) -> bool {
+    let sp: usize;
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags));
+    }
+    base.wrapping_sub(sp) < PAGE && len_bytes < PAGE
+}
+
+#[inline]
+fn is_page_readable(page: usize) -> bool {
+    let seen = &SEEN[(page / PAGE) % SEEN.len()];
+    page != 0 && seen.load(Ordering::Relaxed) == page || can_be_read(page, seen)
+}
+
+/// Asks by a call that changes nothing and that sandboxes allow: it reads a signal mask, /then/
+/// refuses what it is asked to do with it.
 #[cold]
-fn can_be_taken(base: *const u8, len_bytes: usize) -> bool {
-    let mut scratch = [0u8; 256];
-    (0..len_bytes).step_by(scratch.len()).all(|at| {
-        let len = (len_bytes - at).min(scratch.len());
-        let to = [IoVec { base: scratch.as_mut_ptr(), len }];
-        take(base.wrapping_add(at), &to, len).is_ok()
+fn can_be_read(page: usize, seen: &AtomicUsize) -> bool {
+    const NOTHING: usize = usize::MAX;
+    const MASK_BYTES: usize = 8;
+    // SAFETY: the kernel reads at most.
+    let ret = unsafe { call!(rt_sigprocmask, NOTHING, page, 0, MASK_BYTES) };
+    let can = ret != -(EFAULT as Ret);
+    // A file may be cut at any time.
+    if can && !may_fault(page as *const u8, PAGE) {
+        seen.store(page, Ordering::Relaxed);
+        HAS_SEEN.store(true, Ordering::Relaxed);
+    }
+    can
+}
+
+/// Whether `count` of a structure of the program's can be read.
+#[inline]
+pub fn is_readable<T>(base: *const T, count: usize) -> bool {
+    let (at, len) = (base as usize, count.saturating_mul(size_of::<T>()));
+    if is_on_stack(at, len) || len == 0 {
+        return true;
+    }
+    !is_refused(base.cast(), len)
+        && (at & !(PAGE - 1)..at + len).step_by(PAGE).all(is_page_readable)
+}
+
+/// Whether it can be written, too. An area that the loader mapped without write access, such as
+/// constants of the program's, passes for one that can.
+#[inline]
+pub fn is_writable<T>(base: *mut T, count: usize) -> bool {
+    let (at, len) = (base as usize, count.saturating_mul(size_of::<T>()));
+    is_readable(base, count)
+        && (is_on_stack(at, len) || !may_fault(base.cast(), len) || can_be_written(at, len))
+}
+
+/// Writes a byte of each page as it was.
+#[cold]
+fn can_be_written(base: usize, len_bytes: usize) -> bool {
+    let pages = (base & !(PAGE - 1)..base + len_bytes).step_by(PAGE);
+    pages.map(|page| page.max(base)).all(|at| {
+        let mut byte = 0u8;
+        let one = [IoVec { base: &raw mut byte, len: 1 }];
+        take(at as *const u8, &one, 1).and_then(|()| give(&one, at as *mut u8, 1)).is_ok()
     })
+}
+
+/// A variable of the program's; `None` where the kernel would say EFAULT.
+#[inline]
+pub fn get<T: Copy>(from: *const T) -> Option<T> {
+    // SAFETY: readable; all that is read this way is plain numbers.
+    is_readable(from, 1).then(|| unsafe { from.read_unaligned() })
+}
+
+/// Writes a variable of the program's; false where the kernel would say EFAULT.
+#[inline]
+pub fn put<T>(to: *mut T, value: T) -> bool {
+    let can = is_writable(to, 1);
+    if can {
+        // SAFETY: writable.
+        unsafe { to.write_unaligned(value) };
+    }
+    can
 }
 
 /// The program mapped `len_bytes` at `start`, or unmapped them (`None`: nothing may fault).
 pub fn mapped(start: usize, len_bytes: usize, why: Option<Why>) {
+    forget_seen();
     if why.is_none() && USED.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -118,12 +204,13 @@ pub fn mapped(start: usize, len_bytes: usize, why: Option<Why>) {
     let end = start.saturating_add(len_bytes.next_multiple_of(4096));
     cut(start, end, |_| true);
     if let Some(why) = why {
-        put(start, end, why);
+        note(start, end, why);
     }
 }
 
 /// The program gave or took access to `len_bytes` at `start`.
 pub fn protected(start: usize, len_bytes: usize, gives: bool) {
+    forget_seen();
     if gives && USED.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -132,7 +219,7 @@ pub fn protected(start: usize, len_bytes: usize, gives: bool) {
     cut(start, end, |why| why == Why::NoAccess);
     let used = USED.load(Ordering::Relaxed);
     if !gives && !is_in_area(start, len_bytes, used) {
-        put(start, end, Why::NoAccess);
+        note(start, end, Why::NoAccess);
     }
 }
 
@@ -148,13 +235,13 @@ fn cut(start: usize, end: usize, which: impl Fn(Why) -> bool) {
         // What is left of it on both sides.
         area.end.store(if from < start { start } else { 0 }, Ordering::Relaxed);
         if end < to {
-            put(end, to, why);
+            note(end, to, why);
         }
     }
 }
 
 /// Under the lock.
-fn put(start: usize, end: usize, why: Why) {
+fn note(start: usize, end: usize, why: Why) {
     for (at, area) in AREAS.iter().enumerate() {
         if area.end.load(Ordering::Relaxed) == 0 {
             area.start.store(start, Ordering::Relaxed);

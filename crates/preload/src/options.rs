@@ -6,20 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::conn::Conn;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::table::{self, Entry};
-use crate::{broker, estate, guest, handover, memory, process, real, recv, set};
-
-/// Options after which bytes must come from, or go to, the kernel alone: timestamps, a
-/// low-water mark, a peek offset, TCP_REPAIR, TCP_INQ, kernel TLS.
-fn needs_plain_tcp(level: c_int, name: c_int, value: u32) -> bool {
-    match level {
-        SOL_SOCKET => {
-            name == sys::SO_RCVLOWAT && value > 1
-                || matches!(name, 29 | 35 | 37 | 42 | 63 | 64 | 65) && value != 0
-        }
-        SOL_TCP => matches!(name, 19 | sys::TCP_ULP | sys::TCP_INQ),
-        _ => false,
-    }
-}
+use crate::{broker, estate, guest, handover, memory, process, real, recv, set, settings};
 
 /// # Safety
 /// `value` as the program passed it.
@@ -40,37 +27,32 @@ pub unsafe fn setsockopt(
     if !matches!(entry, Entry::Conn(_) | Entry::Candidate(_)) {
         return kernel();
     }
-    let is_number = len >= 4 && memory::is_readable(value.cast::<u32>(), 1);
-    let number = if is_number {
-        // SAFETY: the program vouches for `len` bytes.
-        unsafe { value.cast::<u32>().read_unaligned() }
-    } else {
-        0
-    };
-    match entry {
-        Entry::Candidate(candidate) => {
-            let ret = kernel();
-            if ret == 0 && needs_plain_tcp(level, name, number) {
-                process::drop_slot(candidate.slot());
-                table::clear(fd);
-            }
-            ret
-        }
-        Entry::Conn(conn) if conn.is_plain() => kernel(),
-        Entry::Conn(conn) if level == SOL_TCP && is_number => match name {
+    let number = if len >= 4 { memory::get(value.cast::<u32>()) } else { None };
+    if let Entry::Conn(conn) = entry
+        && level == SOL_TCP
+        && !conn.is_plain()
+        && let Some(number) = number
+    {
+        match name {
             TCP_NODELAY => {
                 conn.nodelay.store(u32::from(number != 0), Ordering::Relaxed);
-                0
+                return 0;
             }
             TCP_CORK => {
                 cork(conn, fd, number != 0);
-                0
+                return 0;
             }
-            _ => leave_ring(conn, fd, kernel(), needs_plain_tcp(level, name, number)),
-        },
-        Entry::Conn(conn) => leave_ring(conn, fd, kernel(), needs_plain_tcp(level, name, number)),
-        _ => kernel(),
+            _ => {}
+        }
     }
+    let ret = kernel();
+    if ret == 0 && settings::is_needed_by(fd, level, name) {
+        if let Entry::Conn(conn) = entry {
+            conn.leaves_ring.store(1, Ordering::Relaxed);
+        }
+        leave_to_others(fd);
+    }
+    ret
 }
 
 /// On the TCP socket behind, and on the vsock connection where it matters there.
@@ -116,15 +98,6 @@ unsafe fn get_guest_option(
     let own = level == SOL_SOCKET && name == SO_ERROR && sys::poll_now(fd, 0) & sys::POLLERR != 0;
     // SAFETY: the program's own arguments.
     unsafe { real::getsockopt(if own { fd } else { behind }, level, name, value, len) }
-}
-
-/// The kernel took an option (`ret` 0), or refused it and then nothing changes.
-fn leave_ring(conn: &'static Conn, fd: c_int, ret: c_int, needs_plain_tcp: bool) -> c_int {
-    if ret == 0 && needs_plain_tcp {
-        conn.park_for_good(fd);
-        conn.leaves_ring.store(1, Ordering::Relaxed);
-    }
-    ret
 }
 
 /// The kernel hears of a cork only when something goes by TCP under it.
@@ -198,12 +171,9 @@ unsafe fn skip_ring(conn: &'static Conn, fd: c_int, value: *mut c_void, len: *mu
     const INQ: usize = 4;
     const ERR: usize = 5;
     let skip = recv::before_tcp(conn, fd);
-    // SAFETY: the program's own variable.
-    if skip == 0 || !memory::is_readable(len, 1) || unsafe { *len } < 16 {
-        return false;
-    }
+    let len = memory::get(len).unwrap_or(0);
     let words = value.cast::<u32>();
-    if !memory::is_readable(words, 4) {
+    if skip == 0 || len < 16 || !memory::is_writable(words, 6.min(len as usize / 4)) {
         return false;
     }
     let unread = sys::int_ioctl(fd, sys::FIONREAD).saturating_add(ring_unread(conn, fd));
@@ -211,10 +181,10 @@ unsafe fn skip_ring(conn: &'static Conn, fd: c_int, value: *mut c_void, len: *mu
     unsafe {
         words.add(LENGTH).write_unaligned(0);
         words.add(RECV_SKIP_HINT).write_unaligned(skip);
-        if *len >= 20 {
+        if len >= 20 {
             words.add(INQ).write_unaligned(unread as u32);
         }
-        if *len >= 24 {
+        if len >= 24 {
             words.add(ERR).write_unaligned(0);
         }
     }
@@ -226,7 +196,7 @@ unsafe fn skip_ring(conn: &'static Conn, fd: c_int, value: *mut c_void, len: *mu
 pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     if let Entry::Guest(behind) = table::get(fd) {
         match request & 0xffff_ffff {
-            sys::FIONREAD if memory::is_readable(arg as *const c_int, 1) => {
+            sys::FIONREAD if memory::is_writable(arg as *mut c_int, 1) => {
                 // SAFETY: the program's own variable.
                 unsafe { (arg as *mut c_int).write_unaligned(guest::unread(fd)) };
                 return 0;
@@ -243,19 +213,42 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     // The kernel takes 32 bits of the request.
     let request = request & 0xffff_ffff;
     // SIOCOUTQ counts what the peer's kernel has not got: what lies in a ring is there.
-    if ret != 0 || !matches!(request, sys::FIONREAD | sys::FIONBIO) {
+    let concerns = [sys::FIONREAD, sys::FIONBIO, sys::SIOCATMARK, settings::FIOASYNC];
+    if ret != 0 || !concerns.contains(&request) {
         return ret;
     }
-    let Entry::Conn(conn) = table::get(fd) else { return ret };
-    let Some(_pin) = conn.pin(fd) else { return ret };
     let value = arg as *mut c_int;
+    let conn = match table::get(fd) {
+        Entry::Conn(conn) => Some(conn),
+        Entry::Candidate(_) => None,
+        _ => return ret,
+    };
+    let _pin = match conn.map(|conn| conn.pin(fd)) {
+        Some(None) => return ret,
+        pin => pin,
+    };
     // SAFETY: the kernel just read or wrote an int there.
-    unsafe {
-        match request {
-            sys::FIONBIO => conn.set_nonblocking(*value != 0),
-            _ => *value = value.read().saturating_add(ring_unread(conn, fd)),
+    let number = unsafe { value.read_unaligned() };
+    let told = match (request, conn) {
+        (settings::FIOASYNC, _) => {
+            if number != 0 {
+                leave_to_others(fd);
+            }
+            return ret;
         }
-    }
+        (sys::FIONBIO, Some(conn)) => {
+            conn.set_nonblocking(number != 0);
+            return ret;
+        }
+        (sys::FIONREAD, Some(conn)) => number.saturating_add(ring_unread(conn, fd)),
+        // What lies in the ring stands before the mark.
+        (sys::SIOCATMARK, Some(conn)) if number != 0 => {
+            c_int::from(recv::before_tcp(conn, fd) == 0)
+        }
+        _ => return ret,
+    };
+    // SAFETY: the kernel just wrote an int there.
+    unsafe { value.write_unaligned(told) };
     ret
 }
 
@@ -281,7 +274,6 @@ pub fn told_unread(conn: &'static Conn, fd: c_int) -> Option<c_int> {
 /// # Safety
 /// `arg` as the program passed it.
 pub unsafe fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
-    const O_ASYNC: usize = 0o20000;
     if matches!(table::get(fd), Entry::Broker) {
         sys::set_errno(sys::EBADF);
         return -1;
@@ -298,9 +290,9 @@ pub unsafe fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
                 && let Some(_pin) = conn.pin(fd)
             {
                 conn.set_nonblocking(arg & sys::O_NONBLOCK as usize != 0);
-                if arg & O_ASYNC != 0 {
-                    conn.park_rx_for_good(fd);
-                }
+            }
+            if settings::is_needed_by_flags(arg) {
+                leave_to_others(fd);
             }
         }
         _ => {}
@@ -317,6 +309,7 @@ pub fn duplicated(from: c_int, to: c_int) {
     match table::get(from) {
         Entry::Conn(conn) => {
             conn.name(to);
+            leave_to_stdio(conn, to);
             // Which descriptor a set knows it by is no longer one question.
             if let Ok(_rx) = conn.lock_rx(from) {
                 conn.park_rx(&conn.receiver());
@@ -329,6 +322,33 @@ pub fn duplicated(from: c_int, to: c_int) {
         Entry::Set(set) => set::named(set, to),
         Entry::Fresh => table::clear(from),
         Entry::Guest(behind) => table::name_guest(from, to, behind),
+        _ => {}
+    }
+}
+
+/// `to` is new here, and may be a copy of a socket that this process has.
+pub fn copied(to: c_int) {
+    renumbered(to);
+    let saved = sys::errno();
+    let cookie = |fd| sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_COOKIE, 8);
+    if let Some(own) = cookie(to) {
+        let is_same = |fd: &c_int| {
+            *fd != to
+                && matches!(table::get(*fd), Entry::Conn(_) | Entry::Candidate(_))
+                && cookie(*fd) == Some(own)
+        };
+        if let Some(from) = (0..table::end()).find(is_same) {
+            duplicated(from, to);
+        }
+    }
+    sys::set_errno(saved);
+}
+
+/// libc's own streams use numbers 0 to 2 by entries that nobody can get in front of.
+fn leave_to_stdio(conn: &Conn, to: c_int) {
+    match to {
+        0 => conn.park_rx_for_good(to),
+        1 | 2 => conn.park_tx_for_good(to),
         _ => {}
     }
 }

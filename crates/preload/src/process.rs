@@ -230,6 +230,18 @@ extern "C" fn before_fork() {
     }
 }
 
+/// A fork by a call that runs no handlers.
+pub fn forking(kernel: impl FnOnce() -> isize) -> isize {
+    before_fork();
+    let ret = kernel();
+    if ret == 0 {
+        became_child();
+    } else {
+        after_fork();
+    }
+    ret
+}
+
 extern "C" fn after_fork() {
     FORKING.store(false, Ordering::SeqCst);
 }

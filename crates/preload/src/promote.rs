@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::conn::{Conn, Handout};
 use crate::lock::Lock;
 use crate::sys::{self, SOL_SOCKET, SOL_TCP, call};
-use crate::table::{self, Candidate, Entry};
-use crate::{broker, clock, config, in_flight, process, recv, tcp, text};
+use crate::table::{self, Candidate, Entry, Way};
+use crate::{broker, clock, config, in_flight, options, process, recv, settings, tcp, text};
 
 /// Handouts whose descriptor has calls in flight: attached at the end of the last of them.
 static WAITING: [Waiting; 64] = [const { Waiting::new() }; 64];
@@ -30,18 +30,27 @@ impl Waiting {
     }
 }
 
+/// A connection of this process's begins, or was accepted. Numbers 0 to 2 are left to TCP: libc's
+/// own streams read and write them, by entries that nobody can get in front of.
+pub fn begin(fd: c_int, is_acceptor: bool) {
+    const LAST_OF_STDIO: c_int = 2;
+    if fd > LAST_OF_STDIO {
+        table::set_candidate(fd, Candidate::new(is_acceptor));
+    }
+}
+
 /// A call on a candidate ended with `ret`: it may have proven busy, or its channel may be there.
 #[inline]
-pub fn after_call(fd: c_int, candidate: Candidate, ret: isize) {
+pub fn after_call(fd: c_int, candidate: Candidate, ret: isize, way: Way) {
+    let Some(counts) = table::counts(fd) else { return };
+    if ret > 0 {
+        counts.add(ret as usize, way);
+    }
     if candidate.is_pending() {
         if broker::has_news() || WAITING_COUNT.load(Ordering::Relaxed) != 0 {
             look_for_answer(fd);
         }
         return;
-    }
-    let Some(counts) = table::counts(fd) else { return };
-    if ret > 0 {
-        counts.add(ret as usize);
     }
     if counts.messages() >= config::PROMOTE_MESSAGES.load(Ordering::Relaxed)
         || counts.bytes() >= config::PROMOTE_BYTES.load(Ordering::Relaxed)
@@ -125,7 +134,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         }
         return;
     }
-    if must_stay_tcp(fd) {
+    if settings::need_tcp(fd) {
         table::clear(fd);
         return;
     }
@@ -165,17 +174,6 @@ fn await_answer(fd: c_int, wait_ms: u64) {
         // Another thread may read the message that this one waits for.
         broker::wait(if table::conn_of(fd).is_some() { 1 } else { 5 });
     }
-}
-
-/// What cannot be exactly right over a ring.
-fn must_stay_tcp(fd: c_int) -> bool {
-    let lowat = sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_RCVLOWAT, 4).unwrap_or(2);
-    let mut ulp = [0u8; 16];
-    let mut len = 16u32;
-    // SAFETY: the kernel writes at most `len` bytes.
-    let ret =
-        unsafe { call!(getsockopt, fd, SOL_TCP, sys::TCP_ULP, ulp.as_mut_ptr(), &raw mut len) };
-    lowat > 1 || (ret >= 0 && len > 0 && ulp[0] != 0)
 }
 
 /// The broker declined: the connection stays what it is.
@@ -287,13 +285,18 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     // Once it is in the table another thread may close it.
     let _pin = conn.pin_fresh();
     let closed = candidate.with_gate(true);
-    let is_attached = table::swap(fd, candidate, closed.0)
-        && in_flight::is_clear(fd)
-        && table::swap(fd, closed, table::conn_raw(conn));
-    if !is_attached {
+    let is_alone = table::swap(fd, candidate, closed.0) && in_flight::is_clear(fd);
+    // With nobody inside, what was counted is what the kernel counts, or some of it went past.
+    let is_known = is_alone && has_seen_all(fd, conn);
+    if !is_known || !table::swap(fd, closed, table::conn_raw(conn)) {
         table::change(fd, |candidate| candidate.with_gate(false));
         drop(_pin);
         conn.discard();
+        if is_alone && !is_known {
+            refuse(handout);
+            options::leave_to_others(fd);
+            return true;
+        }
         return false;
     }
     // From now on what goes by TCP raises the hint; the receiver waits for the first one.
@@ -309,6 +312,20 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         sys::setsockopt_bytes(fd, SOL_TCP, sys::TCP_NODELAY, &1u32.to_ne_bytes());
     }
     true
+}
+
+/// Whether all that ever went over the connection went through this library. A program that also
+/// sends or receives in ways that nobody sees would go past the ring.
+fn has_seen_all(fd: c_int, conn: &Conn) -> bool {
+    let Some(counts) = table::counts(fd) else { return false };
+    let received = counts.received.load(Ordering::Relaxed);
+    let (Some(sent), Some(read)) =
+        (tcp::sent_position(fd, conn.is_connector()), tcp::read_position(fd, u64::from(received)))
+    else {
+        return false;
+    };
+    conn.begins_at(sent, read);
+    sent as u32 == counts.sent.load(Ordering::Relaxed) && read as u32 == received
 }
 
 /// The kernel's settings that the library watches over from now on.

@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
+use crate::memory;
 use crate::poll::Poll;
 use crate::sys::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, PollFd};
 use crate::table::{self, Entry};
@@ -41,9 +42,22 @@ impl Sets {
         }
     }
 
-    /// Whether any descriptor named here needs more than libc's select.
-    pub fn concerns(&self) -> bool {
-        self.named().any(|fd| !matches!(table::get(fd as c_int), Entry::Nothing))
+    /// Itself, if it can be used and any descriptor in it needs more than libc's select.
+    pub fn concerning(mut self) -> Option<Self> {
+        if !self.are_there() {
+            // The kernel looks no further than descriptors go, whatever the count.
+            self.count = self.count.min(table::end());
+        }
+        let concerns = self.count > 0
+            && self.are_there()
+            && self.named().any(|fd| !matches!(table::get(fd as c_int), Entry::Nothing));
+        concerns.then_some(self)
+    }
+
+    fn are_there(&self) -> bool {
+        let words = (self.count.max(0) as usize).div_ceil(64);
+        let sets = [self.read, self.write, self.except];
+        sets.iter().all(|set| set.is_null() || memory::is_writable(*set, words))
     }
 
     fn named(&self) -> impl Iterator<Item = usize> {

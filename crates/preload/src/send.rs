@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use yasmin_ring::{Pages, Publish, Room, Sender};
 
-use crate::conn::{Conn, Unlocked};
+use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
@@ -146,10 +146,14 @@ impl Call<'_> {
                         let _ = sender.park_for_good();
                         continue;
                     }
+                    if is_due && conn.sent_position().is_err() {
+                        return Ok(self.passed_by());
+                    }
                     if write.opens() {
                         match self.opening_position() {
-                            Some(at) => position = at,
-                            None => return Ok(self.by_tcp(&sender)),
+                            Ok(Some(at)) => position = at,
+                            Ok(None) => return Ok(self.by_tcp(&sender)),
+                            Err(PassedBy) => return Ok(self.passed_by()),
                         }
                     }
                     let len = left.min(write.room_bytes as usize);
@@ -217,7 +221,7 @@ impl Call<'_> {
     }
 
     /// The place in the TCP stream behind which the ring opens; `None`: not now.
-    fn opening_position(&self) -> Option<u64> {
+    fn opening_position(&self) -> Result<Option<u64>, PassedBy> {
         let conn = self.conn;
         // Bytes that TCP holds back would hold back the ring behind them.
         if conn.more_follows.load(Ordering::Relaxed) != 0
@@ -226,9 +230,26 @@ impl Call<'_> {
             || !text::is_clean()
             || config::chaos()
         {
-            return None;
+            return Ok(None);
         }
         conn.sent_position()
+    }
+
+    /// Bytes of this connection went past this library, in an order that nobody knows: better a
+    /// reset than bytes in the wrong place.
+    fn passed_by(&self) -> Next {
+        tcp::reset(self.fd);
+        Next::Return(self.result(-(ECONNRESET as Ret)))
+    }
+
+    /// Whether that has happened while the ring was open, at bounded intervals.
+    fn is_passed_by(&self) -> bool {
+        let conn = self.conn;
+        conn.has_used_ring_to_send()
+            && !conn.sender().is_never()
+            && conn.side().tx.kernel_senders.load(Ordering::SeqCst) == 0
+            && conn.due(&conn.tx_looked_at, LOOK_US)
+            && conn.sent_position().is_err()
     }
 
     /// Copies up to `len` bytes behind the tail; returns how many, or minus errno.
@@ -301,6 +322,9 @@ impl Call<'_> {
     /// Tries without sleeping, under the lock; what is left may have to sleep outside it.
     fn by_tcp(&mut self, sender: &Sender<'_, Pages>) -> Next {
         let conn = self.conn;
+        if self.is_passed_by() {
+            return self.passed_by();
+        }
         options::apply_cork(conn, self.fd);
         // sendfile has no flag to say that it shall not wait.
         let may_wait = matches!(self.from, Source::File { .. }) && self.blocks();

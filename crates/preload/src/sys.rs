@@ -50,6 +50,7 @@ pub const SO_RCVTIMEO: c_int = 20;
 pub const SO_SNDTIMEO: c_int = 21;
 pub const SO_PEERCRED: c_int = 17;
 pub const SO_PROTOCOL: c_int = 38;
+pub const SO_DOMAIN: c_int = 39;
 pub const SO_COOKIE: c_int = 57;
 pub const SOL_TCP: c_int = 6;
 pub const TCP_NODELAY: c_int = 1;
@@ -93,6 +94,7 @@ pub struct MsgHdr {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct MMsgHdr {
     pub hdr: MsgHdr,
     pub len: u32,

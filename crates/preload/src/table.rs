@@ -138,13 +138,34 @@ impl Candidate {
 pub struct Counts {
     messages: AtomicU16,
     kib: AtomicU16,
+    /// Bytes since it was connected, modulo 2^32: the kernel's counters tell whether they are all.
+    pub sent: AtomicU32,
+    pub received: AtomicU32,
+}
+
+/// Where the bytes of a call went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Out,
+    In,
+    /// They stay where they are, or are none of the stream's.
+    Nowhere,
 }
 
 impl Counts {
     /// Far above what makes a connection busy, far below where a sum overflows.
     const MOST: u16 = 0x4000;
 
-    pub fn add(&self, len_bytes: usize) {
+    pub fn add(&self, len_bytes: usize, way: Way) {
+        let total = match way {
+            Way::Out => Some(&self.sent),
+            Way::In => Some(&self.received),
+            Way::Nowhere => None,
+        };
+        if let Some(total) = total {
+            let sum = total.load(Ordering::Relaxed).wrapping_add(len_bytes as u32);
+            total.store(sum, Ordering::Relaxed);
+        }
         let kib = (len_bytes / 1024).min(Self::MOST as usize) as u16;
         for (count, more) in [(&self.messages, 1), (&self.kib, kib)] {
             count.store(count.load(Ordering::Relaxed).min(Self::MOST) + more, Ordering::Relaxed);
@@ -159,10 +180,17 @@ impl Counts {
         u32::from(self.kib.load(Ordering::Relaxed)) * 1024
     }
 
-    /// Starts again from nothing.
+    /// It has to prove busy again.
     pub fn forget(&self) {
         self.messages.store(0, Ordering::Relaxed);
         self.kib.store(0, Ordering::Relaxed);
+    }
+
+    /// A new connection.
+    pub fn begin(&self) {
+        self.forget();
+        self.sent.store(0, Ordering::Relaxed);
+        self.received.store(0, Ordering::Relaxed);
     }
 }
 
@@ -312,7 +340,7 @@ pub fn set_candidate(fd: c_int, candidate: Candidate) {
         return;
     }
     if let Some(counts) = counts(fd) {
-        counts.forget();
+        counts.begin();
     }
     store(fd, candidate.0);
 }

@@ -64,6 +64,11 @@ pub fn ahead(fd: c_int) -> Ahead {
     if found & sys::POLLIN != 0 { Ahead::Bytes } else { Ahead::Nothing }
 }
 
+/// Whether an urgent byte is among what is unread, and the program has not taken it.
+pub fn is_at_urgent(fd: c_int) -> bool {
+    sys::poll_now(fd, sys::POLLPRI) & sys::POLLPRI != 0 || queue(fd, sys::SIOCATMARK) == Some(1)
+}
+
 /// Whether it is established and began without data in its SYN.
 pub fn is_plain_established(fd: c_int) -> bool {
     info(fd).is_some_and(|info| info[0] == ESTABLISHED && info[5] & OPT_SYN_DATA == 0)

@@ -2,8 +2,8 @@
 
 use core::ffi::c_int;
 
-use crate::clock;
 use crate::sys::TimeSpec;
+use crate::{clock, memory};
 
 /// How long a wait may take.
 #[derive(Clone, Copy)]
@@ -17,14 +17,12 @@ impl Timeout {
         Self { ns: if ms < 0 { -1 } else { i64::from(ms) * 1_000_000 } }
     }
 
-    /// # Safety
-    /// `at` is null (for ever) or readable.
-    pub unsafe fn from_timespec(at: *const TimeSpec) -> Option<Self> {
+    /// Of a program's `at`, null for ever. `None`: the kernel refuses it.
+    pub fn from_timespec(at: *const TimeSpec) -> Option<Self> {
         if at.is_null() {
             return Some(Self { ns: -1 });
         }
-        // SAFETY: the caller's promise.
-        let time = unsafe { *at };
+        let time = memory::get(at)?;
         if time.sec < 0 || !(0..1_000_000_000).contains(&time.nsec) {
             return None;
         }

@@ -3,9 +3,9 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use super::{descriptor, program, stream, wait};
-use crate::sys::Sysno;
-use crate::{table, text};
+use super::{aio, descriptor, program, stream, wait};
+use crate::sys::{self, Sysno, call};
+use crate::{memory, process, table, text};
 
 macro_rules! numbers {
     ($($name:ident = $call:ident;)*) => { $(const $name: c_long = Sysno::$call as c_long;)* };
@@ -45,6 +45,13 @@ numbers! {
     RECVMMSG = recvmmsg;
     SENDMMSG = sendmmsg;
     EXECVEAT = execveat;
+    SPLICE = splice;
+    PSELECT = pselect6;
+    IO_SUBMIT = io_submit;
+    PIDFD_GETFD = pidfd_getfd;
+    FORK = fork;
+    CLONE = clone;
+    CLONE3 = clone3;
     PREADV2 = preadv2;
     PWRITEV2 = pwritev2;
     CLOSE_RANGE = close_range;
@@ -66,10 +73,34 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> boo
         | FCNTL | EPOLL_WAIT | EPOLL_PWAIT | RECVMMSG | SENDMMSG | PREADV2 | PWRITEV2
         | EPOLL_PWAIT2 => table::raw(first as c_int) != 0,
         DUP2 | DUP3 => table::raw(first as c_int) != 0 || table::raw(second as c_int) != 0,
-        POLL | SELECT | CONNECT | ACCEPT | EXECVE | EPOLL_CTL | PPOLL | ACCEPT4 | EXECVEAT
-        | CLOSE_RANGE => true,
+        // Flags and stack: a thread, and a child that borrows this memory, go on where they are.
+        CLONE => is_fork(first as u64, second as u64),
+        CLONE3 => {
+            let word = |at: usize| memory::get((first as *const u64).wrapping_add(at)).unwrap_or(0);
+            is_fork(word(0), word(5))
+        }
+        POLL | SELECT | PSELECT | SPLICE | IO_SUBMIT | PIDFD_GETFD | FORK | CONNECT | ACCEPT
+        | EXECVE | EPOLL_CTL | PPOLL | ACCEPT4 | EXECVEAT | CLOSE_RANGE => true,
         _ => false,
     }
+}
+
+/// Whether a clone is a fork, by its flags and the child's stack.
+fn is_fork(flags: u64, stack: u64) -> bool {
+    const CLONE_VM: u64 = 0x100;
+    if flags & CLONE_VM != 0 {
+        process::before_cloning(core::ptr::null_mut(), core::ptr::null_mut(), flags as c_int);
+    }
+    flags & CLONE_VM == 0 && stack == 0
+}
+
+/// The set and its size that pselect6 takes as one argument.
+fn mask_of(at: usize) -> Option<*const c_void> {
+    if at == 0 {
+        return Some(core::ptr::null());
+    }
+    let [mask, len] = memory::get(at as *const [usize; 2])?;
+    (mask == 0 || len == 8).then_some(mask as *const c_void)
 }
 
 /// Carries out a call that `concerns` named. Returns as libc does.
@@ -108,6 +139,29 @@ pub unsafe extern "C" fn take(
             }
             SENDMSG => return stream::sendmsg(fd, b as *const _, c as c_int),
             RECVMSG => return stream::recvmsg(fd, b as *mut _, c as c_int),
+            SPLICE => {
+                let (to, len) = (c as c_int, e);
+                return stream::splice(fd, b as *mut i64, to, d as *mut i64, len, f as u32);
+            }
+            IO_SUBMIT => return aio::io_submit(a, b as c_long, c as *const *mut u8),
+            FORK => return process::forking(|| sys::returned(call!(fork))),
+            CLONE | CLONE3 => {
+                let kernel = || {
+                    sys::returned(if number == CLONE {
+                        call!(clone, a, b, c, d, e)
+                    } else {
+                        call!(clone3, a, b)
+                    })
+                };
+                return process::forking(kernel);
+            }
+            PSELECT => {
+                let Some(mask) = mask_of(f) else {
+                    return sys::returned(call!(pselect6, a, b, c, d, e, f));
+                };
+                wait::pselect(fd, b as *mut u64, c as *mut u64, d as *mut u64, e as *const _, mask)
+            }
+            PIDFD_GETFD => descriptor::pidfd_getfd(fd, b as c_int, c as u32),
             SENDFILE => return stream::sendfile(fd, b as c_int, c as *mut i64, d),
             RECVMMSG => stream::recvmmsg(fd, b as *mut _, c as u32, d as c_int, e as *mut _),
             SENDMMSG => stream::sendmmsg(fd, b as *mut _, c as u32, d as c_int),

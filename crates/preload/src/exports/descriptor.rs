@@ -5,8 +5,8 @@ use core::ffi::{c_int, c_void};
 use crate::guest::Accepted;
 use crate::memory;
 use crate::set::{self};
-use crate::sys::{self};
-use crate::table::{self, Candidate, Entry};
+use crate::sys::{self, call};
+use crate::table::{self, Entry};
 use crate::{guest, options, process, promote, real};
 
 #[unsafe(no_mangle)]
@@ -79,6 +79,25 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+    let mut at: c_int = 0;
+    // SAFETY: a variable of ours.
+    let ret = unsafe { options::ioctl(fd, sys::SIOCATMARK, &raw mut at as usize) };
+    if ret < 0 { ret } else { at }
+}
+
+/// A copy of a descriptor of another process's, or of one of this process's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pidfd_getfd(process: c_int, theirs: c_int, flags: u32) -> c_int {
+    // SAFETY: no memory involved.
+    let fd = sys::returned(unsafe { call!(pidfd_getfd, process, theirs, flags) }) as c_int;
+    if fd >= 0 {
+        options::copied(fd);
+    }
+    fd
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(
     fd: c_int,
     level: c_int,
@@ -103,7 +122,7 @@ pub unsafe extern "C" fn getsockopt(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: no memory involved.
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0 {
@@ -118,28 +137,15 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int {
-    const AF_INET: u16 = 2;
-    const AF_INET6: u16 = 10;
     const EINPROGRESS: i32 = 115;
-    let family = if addr.is_null() || len < 2 {
-        0
-    } else {
-        // SAFETY: the program's own address.
-        unsafe { addr.cast::<u16>().read_unaligned() }
-    };
-    if let (Entry::Conn(conn), 0) = (table::get(fd), family) {
-        // AF_UNSPEC dissolves the association.
-        conn.dissolve(fd);
-    }
     let entry = table::get(fd);
     if let Entry::Guest(behind) = entry {
         // What there is to say of the connection TCP says.
         // SAFETY: the program's own arguments.
         return unsafe { real::connect(behind, addr, len) };
     }
-    let is_ip = matches!(family, AF_INET | AF_INET6);
     // SAFETY: the program's own arguments.
-    let errand = if is_ip { unsafe { guest::prepare(fd, addr, len) } } else { None };
+    let errand = unsafe { guest::prepare(fd, addr, len) };
     // SAFETY: the program's own arguments.
     let ret = unsafe { real::connect(fd, addr, len) };
     let begun = ret == 0 || sys::errno() == EINPROGRESS;
@@ -149,22 +155,35 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_
     {
         return ret;
     }
-    if begun && is_ip && matches!(entry, Entry::Nothing | Entry::Fresh) {
-        process::refresh();
-        if !process::is_borrowed() {
-            table::set_candidate(fd, Candidate::new(false));
-            if ret == 0 {
-                promote::at_once(fd);
+    match entry {
+        // The only connect that works on a connection dissolves it (AF_UNSPEC).
+        Entry::Conn(conn) if ret == 0 => conn.dissolve(fd),
+        Entry::Nothing | Entry::Fresh if begun && is_ip(memory::get(addr.cast())) => {
+            process::refresh();
+            if !process::is_borrowed() {
+                promote::begin(fd, false);
+                if ret == 0 {
+                    promote::at_once(fd);
+                }
             }
         }
+        _ => {}
     }
     ret
+}
+
+/// Only sockets of IP become candidates: what else programs accept and connect, Unix sockets
+/// above all, is never touched.
+fn is_ip(family: Option<u16>) -> bool {
+    const AF_INET: u16 = 2;
+    const AF_INET6: u16 = 10;
+    matches!(family, Some(AF_INET | AF_INET6))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { accept_with(len, || real::accept(fd, addr, len)) }
+    unsafe { accept_with(addr, len, || real::accept(fd, addr, len)) }
 }
 
 #[unsafe(no_mangle)]
@@ -175,36 +194,45 @@ pub unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { accept_with(len, || real::accept4(fd, addr, len, flags)) }
+    unsafe { accept_with(addr, len, || real::accept4(fd, addr, len, flags)) }
 }
 
 /// # Safety
-/// `len` as the program passed it.
-unsafe fn accept_with(len: *mut u32, kernel: impl Fn() -> c_int) -> c_int {
-    let has_len = memory::is_readable(len, 1);
-    // SAFETY: the program's own variable.
-    let room = if has_len { unsafe { *len } } else { 0 };
+/// `addr` and `len` as the program passed them.
+unsafe fn accept_with(addr: *mut c_void, len: *mut u32, kernel: impl Fn() -> c_int) -> c_int {
+    let room = if addr.is_null() { None } else { memory::get(len) };
     loop {
         let fd = kernel();
-        if fd < 0 || accepted(fd) {
+        // The kernel has said of what family it is, if there was room for it.
+        let has_family = room.is_some_and(|room| room >= 2) && fd >= 0;
+        let family = if has_family { memory::get(addr.cast::<u16>()) } else { None };
+        if fd < 0 || accepted(fd, family) {
             return fd;
         }
         // That one was reset before the program had it: the next.
-        if has_len {
-            // SAFETY: as above.
-            unsafe { *len = room };
+        if let Some(room) = room {
+            memory::put(len, room);
         }
     }
 }
 
 /// False: it is not there any more.
-fn accepted(fd: c_int) -> bool {
+fn accepted(fd: c_int, family: Option<u16>) -> bool {
     options::renumbered(fd);
     set::number_closed(fd);
     process::refresh();
+    let family = family.or_else(|| {
+        let saved = sys::errno();
+        let domain = sys::getsockopt_u64(fd, sys::SOL_SOCKET, sys::SO_DOMAIN, 4);
+        sys::set_errno(saved);
+        domain.map(|domain| domain as u16)
+    });
+    if !is_ip(family) || process::is_borrowed() {
+        return true;
+    }
     match guest::accepted(fd) {
         Accepted::Tcp => {
-            table::set_candidate(fd, Candidate::new(true));
+            promote::begin(fd, true);
             promote::at_once(fd);
         }
         Accepted::Vsock => {}

@@ -6,7 +6,7 @@ use crate::signals::{self, Action};
 use crate::{process, real};
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
     process::refresh();
     let mut ret = 0;
     if new.is_null() {

@@ -2,12 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::{check, counted, counted_if, entered, piece, piece_cut, receive, transmit};
+use super::{check, counted, counted_if, entered, piece, piece_cut, receive, transmit, way_of};
 use crate::conn::Conn;
 use crate::iov::{self, Buffers};
 use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
-use crate::table::{self, Entry};
+use crate::table::{self, Entry, Way};
 use crate::timeout::Timeout;
 use crate::{clock, guest, in_flight, memory, options, passing, process, real, recv, send};
 
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const u8, len: usize) -> isize {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recv(fd: c_int, buf: *mut u8, len: usize, flags: c_int) -> isize {
+pub unsafe extern "C" fn recv(fd: c_int, buf: *mut u8, len: usize, flags: c_int) -> isize {
     let one = piece_cut(buf, len);
     // SAFETY: the program's own arguments.
     receive(fd, Some(Buffers::one(&one)), flags, || unsafe { real::recv(fd, buf, len, flags) })
@@ -58,7 +58,7 @@ unsafe extern "C" fn __recv_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn send(fd: c_int, buf: *const u8, len: usize, flags: c_int) -> isize {
+pub unsafe extern "C" fn send(fd: c_int, buf: *const u8, len: usize, flags: c_int) -> isize {
     let one = piece_cut(buf, len);
     // SAFETY: the program's own arguments.
     transmit(fd, Some(Buffers::one(&one)), flags, || unsafe { real::send(fd, buf, len, flags) })
@@ -80,12 +80,15 @@ pub unsafe extern "C" fn recvfrom(
         // SAFETY: the program's own arguments.
         unsafe { real::recvfrom(fd, buf, len, flags, addr, addrlen) }
     });
-    if ret >= 0 && !asked_kernel && !addr.is_null() && !addrlen.is_null() {
-        // TCP gives no address here.
-        // SAFETY: the program's own variable.
-        unsafe { *addrlen = 0 };
+    if ret < 0 || asked_kernel || addr.is_null() {
+        return ret;
     }
-    ret
+    // TCP gives no address here. What was read is gone, as it is behind the kernel's own call.
+    match memory::get(addrlen).map(u32::cast_signed) {
+        Some(0..) if memory::put(addrlen, 0) => ret,
+        Some(i32::MIN..=-1) => sys::returned(-(sys::EINVAL as Ret)),
+        _ => sys::returned(-(sys::EFAULT as Ret)),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -113,11 +116,25 @@ pub unsafe extern "C" fn sendto(
     addrlen: u32,
 ) -> isize {
     let one = piece_cut(buf, len);
-    // An address on a connected TCP socket is ignored by the kernel too.
-    transmit(fd, Some(Buffers::one(&one)), flags, || {
+    // An address on a connected TCP socket is ignored by the kernel too, once it has read it.
+    let from = (addr.is_null() || is_address(addr, addrlen)).then_some(Buffers::one(&one));
+    transmit(fd, from, flags, || {
         // SAFETY: the program's own arguments.
         unsafe { real::sendto(fd, buf, len, flags, addr, addrlen) }
     })
+}
+
+/// Whether the kernel takes it for an address to send to.
+fn is_address(addr: *const c_void, len: u32) -> bool {
+    const MOST: u32 = 128;
+    len <= MOST && memory::is_readable(addr.cast::<u8>(), len as usize)
+}
+
+/// Whether the kernel takes a message's name, which no TCP connection looks at.
+fn is_named_well(msg: &MsgHdr, sends: bool) -> bool {
+    const MOST: u32 = 128;
+    let len = msg.namelen;
+    msg.name.is_null() || len.cast_signed() >= 0 && (!sends || is_address(msg.name, len.min(MOST)))
 }
 
 #[unsafe(no_mangle)]
@@ -202,26 +219,31 @@ pub unsafe extern "C" fn pwritev2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> isize {
-    if table::raw(fd) == 0 || !memory::is_readable(msg, 1) {
+    let kernel = || {
         // SAFETY: the program's own arguments, and what the kernel made of them.
         unsafe {
             let ret = real::recvmsg(fd, msg, flags);
             if ret >= 0 {
                 passing::received(&*msg);
             }
-            return ret;
+            ret
         }
+    };
+    if table::raw(fd) == 0 || !memory::is_writable(msg, 1) {
+        return kernel();
     }
-    // SAFETY: the program's own message.
-    let to = unsafe { Buffers::many((*msg).iov, (*msg).iovlen) };
+    // SAFETY: the program's own message, readable.
+    let to = unsafe {
+        let to = Buffers::many((*msg).iov, (*msg).iovlen);
+        to.filter(|_| is_named_well(&*msg, false))
+    };
     let mut asked_kernel = false;
     let ret = receive(fd, to, flags, || {
         asked_kernel = true;
-        // SAFETY: the program's own arguments.
-        unsafe { real::recvmsg(fd, msg, flags) }
+        kernel()
     });
     if ret >= 0 && !asked_kernel {
-        // SAFETY: the program's own message; TCP gives no name.
+        // SAFETY: the program's own message, which can be written; TCP gives no name.
         unsafe {
             if !(*msg).name.is_null() {
                 (*msg).namelen = 0;
@@ -259,11 +281,14 @@ unsafe fn put_control(msg: &mut MsgHdr, unread: Option<c_int>) {
     if len < HEAD_BYTES + 4 {
         msg.flags |= sys::MSG_CTRUNC;
     }
-    msg.controllen = room.min(raw.len());
-    // SAFETY: the program's buffer of `room` bytes.
-    unsafe {
-        core::ptr::copy_nonoverlapping(raw.as_ptr(), msg.control.cast::<u8>(), msg.controllen);
+    let len = room.min(raw.len());
+    // The kernel goes on without what it cannot put there.
+    if !memory::is_writable(msg.control.cast::<u8>(), len) {
+        return;
     }
+    msg.controllen = len;
+    // SAFETY: the program's buffer of `room` bytes, of which so many can be written.
+    unsafe { core::ptr::copy_nonoverlapping(raw.as_ptr(), msg.control.cast::<u8>(), len) };
 }
 
 #[unsafe(no_mangle)]
@@ -294,10 +319,16 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) ->
     {
         conn.park_tx_for_good(fd);
     }
-    // SAFETY: the program's own message.
-    let from = unsafe { Buffers::many(iov, count) };
+    // SAFETY: the program's own message, readable.
+    let from = unsafe { Buffers::many(iov, count).filter(|_| is_named_well(&*msg, true)) };
     // SAFETY: the program's own arguments.
     transmit(fd, from, flags, || unsafe { real::sendmsg(fd, msg, flags) })
+}
+
+/// Bytes of so many messages, or what the call gave instead.
+fn sum_of(msgs: *const MMsgHdr, count: c_int) -> isize {
+    let len = |at| memory::get(msgs.wrapping_add(at)).map_or(0, |one| one.len as isize);
+    if count > 0 { (0..count as usize).map(len).sum() } else { count as isize }
 }
 
 #[unsafe(no_mangle)]
@@ -308,43 +339,57 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut TimeSpec,
 ) -> c_int {
+    let way = way_of(fd, Way::In, flags, sys::MSG_PEEK | sys::MSG_ERRQUEUE);
     let (entry, inside) = entered(fd, false);
     if !matches!(entry, Entry::Conn(_)) {
-        // SAFETY: the program's own arguments.
-        let received = counted_if(fd, inside, || unsafe {
-            real::recvmmsg(fd, msgs, count, flags, timeout) as isize
-        }) as c_int;
+        let mut received = 0;
+        counted_if(fd, inside, way, || {
+            // SAFETY: the program's own arguments.
+            received = unsafe { real::recvmmsg(fd, msgs, count, flags, timeout) };
+            sum_of(msgs, received)
+        });
         for i in 0..received.max(0) as usize {
             // SAFETY: the kernel has filled so many.
             unsafe { passing::received(&(*msgs.add(i)).hdr) };
         }
         return received;
     }
-    // SAFETY: the program's own arguments.
-    let limit = if timeout.is_null() { None } else { unsafe { Timeout::from_timespec(timeout) } };
+    let Some(limit) = Timeout::from_timespec(timeout) else {
+        // SAFETY: the program's own arguments, which the kernel refuses.
+        return unsafe { real::recvmmsg(fd, msgs, count, flags, timeout) };
+    };
     let start_ns = clock::now_ns();
     let mut flags = flags;
-    for i in 0..count.min(iov::PIECES_MAX as u32) {
-        // SAFETY: the program's array of `count`.
-        let ret = unsafe {
-            let one = &raw mut (*msgs.add(i as usize));
-            let ret = recvmsg(fd, &raw mut (*one).hdr, flags & !sys::MSG_WAITFORONE);
-            if ret >= 0 {
-                (*one).len = ret as u32;
-            }
-            ret
-        };
-        if ret < 0 {
-            return if i > 0 { i as c_int } else { -1 };
+    let mut done = 0;
+    let mut ret = 0;
+    while done < count.min(iov::PIECES_MAX as u32) {
+        let one = msgs.wrapping_add(done as usize);
+        if !memory::is_writable(one, 1) {
+            ret = sys::returned(-(sys::EFAULT as Ret));
+            break;
         }
+        // SAFETY: one of the program's messages, which can be read and written.
+        ret = unsafe { recvmsg(fd, &raw mut (*one).hdr, flags & !sys::MSG_WAITFORONE) };
+        if ret < 0 {
+            break;
+        }
+        // SAFETY: as above.
+        unsafe { (*one).len = ret as u32 };
+        done += 1;
         if flags & sys::MSG_WAITFORONE != 0 {
             flags |= MSG_DONTWAIT;
         }
-        if limit.is_some_and(|limit| limit.ns > 0 && limit.less(start_ns).ns == 0) {
-            return i as c_int + 1;
+        if limit.ns >= 0 && limit.less(start_ns).ns == 0 {
+            break;
         }
     }
-    count as c_int
+    if done == 0 {
+        return ret.min(0) as c_int;
+    }
+    if !timeout.is_null() && !memory::put(timeout, limit.less(start_ns).timespec()) {
+        return sys::returned(-(sys::EFAULT as Ret)) as c_int;
+    }
+    done as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -354,35 +399,41 @@ pub unsafe extern "C" fn sendmmsg(
     count: u32,
     flags: c_int,
 ) -> c_int {
+    let way = way_of(fd, Way::Out, flags, 0);
     let (entry, inside) = entered(fd, false);
     if !matches!(entry, Entry::Conn(_) | Entry::Guest(_)) {
-        // SAFETY: the program's own messages.
-        let with_control = |from: usize, each: &dyn Fn(&MsgHdr)| unsafe {
+        let with_control = |from: usize, each: &dyn Fn(&MsgHdr)| {
             for i in from..(count as usize).min(iov::PIECES_MAX) {
-                let one = &raw const (*msgs.add(i)).hdr;
-                if memory::is_readable(one, 1)
-                    && (*one).controllen > 0
-                    && memory::is_readable((*one).control.cast::<u8>(), (*one).controllen)
-                {
-                    each(&*one);
+                let Some(one) = memory::get(msgs.wrapping_add(i)) else { return };
+                let (control, len) = (one.hdr.control.cast::<u8>(), one.hdr.controllen);
+                if len > 0 && memory::is_readable(control, len) {
+                    each(&one.hdr);
                 }
             }
         };
-        // SAFETY: `with_control` has looked at both.
+        // SAFETY: the control data are readable.
         with_control(0, &|msg| unsafe { passing::before(fd, msg) });
-        // SAFETY: the program's own arguments.
-        let sent =
-            counted_if(fd, inside, || unsafe { real::sendmmsg(fd, msgs, count, flags) as isize })
-                as c_int;
+        let mut sent = 0;
+        counted_if(fd, inside, way, || {
+            // SAFETY: the program's own arguments.
+            sent = unsafe { real::sendmmsg(fd, msgs, count, flags) };
+            sum_of(msgs, sent)
+        });
         // SAFETY: as above.
         with_control(sent.max(0) as usize, &|msg| unsafe { passing::failed(msg) });
         return sent;
     }
     let count = count.min(iov::PIECES_MAX as u32);
     for i in 0..count {
-        // SAFETY: the program's array of `count`.
+        let one = msgs.wrapping_add(i as usize);
+        if !memory::is_writable(one, 1) {
+            if i > 0 {
+                return i as c_int;
+            }
+            return sys::returned(-(sys::EFAULT as Ret)) as c_int;
+        }
+        // SAFETY: one of the program's messages, which can be read and written.
         unsafe {
-            let one = &raw mut (*msgs.add(i as usize));
             let ret = sendmsg(fd, &raw const (*one).hdr, flags);
             if ret < 0 {
                 return if i > 0 { i as c_int } else { -1 };
@@ -407,9 +458,15 @@ pub unsafe extern "C" fn sendfile(
 ) -> isize {
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::sendfile(out, from, offset, count) };
+    // Into a pipe it takes from a socket too.
+    if table::raw(from) != 0
+        && let Some(ret) = leave_to_pipe(from, offset, out, count, 0)
+    {
+        return sys::returned(ret);
+    }
     let conn = match entered(out, false) {
         (Entry::Conn(conn), _) => conn,
-        (_, Some(inside)) => return counted(out, inside, kernel),
+        (_, Some(inside)) => return counted(out, inside, Way::Out, kernel),
         (Entry::Guest(behind), None) => return guest::sent(behind, 0, kernel()),
         _ => return kernel(),
     };
@@ -418,8 +475,8 @@ pub unsafe extern "C" fn sendfile(
         // SAFETY: no memory involved.
         unsafe { call!(lseek, from, 0, 1) as i64 }
     } else {
-        // SAFETY: the program's own variable.
-        unsafe { *offset }
+        // Where it cannot be written, the kernel sends all the same.
+        memory::get(offset).filter(|_| memory::is_writable(offset, 1)).unwrap_or(-1)
     };
     // SAFETY: no memory involved.
     if start < 0 || table::raw(from) != 0 || unsafe { call!(lseek, from, 0, 1) } < 0 {
@@ -454,7 +511,7 @@ unsafe extern "C" fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn splice(
+pub unsafe extern "C" fn splice(
     from: c_int,
     off_in: *mut i64,
     to: c_int,
@@ -467,28 +524,52 @@ unsafe extern "C" fn splice(
     if let Entry::Conn(conn) = sink {
         conn.park_tx_for_good(to);
     }
-    if let Entry::Conn(conn) = source {
-        conn.park_rx_for_good(from);
-        if let Some(ret) = splice_ring(conn, from, to, len, flags) {
-            return sys::returned(ret);
+    if let Entry::Conn(_) = source
+        && let Some(ret) = leave_to_pipe(from, off_in, to, len, flags)
+    {
+        if let Some(inside) = to_inside {
+            in_flight::leave(to, inside);
         }
+        return sys::returned(ret);
     }
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::splice(from, off_in, to, off_out, len, flags) };
     match from_inside {
         Some(inside) => {
-            let ret = counted(from, inside, kernel);
+            let ret = counted(from, inside, Way::In, kernel);
             if let Some(inside) = to_inside {
                 in_flight::leave(to, inside);
             }
             ret
         }
-        None => counted_if(to, to_inside, kernel),
+        None => counted_if(to, to_inside, Way::Out, kernel),
     }
 }
 
+/// The kernel takes what comes on `from` from now on. `Some`: something was unread in its ring.
+fn leave_to_pipe(
+    from: c_int,
+    offset: *const i64,
+    pipe: c_int,
+    len: usize,
+    flags: u32,
+) -> Option<Ret> {
+    const F_GETPIPE_SZ: c_int = 1032;
+    let conn = table::conn_of(from)?;
+    conn.park_rx_for_good(from);
+    // SAFETY: no memory involved.
+    let is_pipe = unsafe { call!(fcntl, pipe, F_GETPIPE_SZ) } >= 0;
+    if offset.is_null() && is_pipe { splice_ring(conn, from, pipe, len, flags) } else { None }
+}
+
 /// What is unread in the ring goes into the pipe before anything that splice takes from TCP.
-fn splice_ring(conn: &'static Conn, fd: c_int, pipe: c_int, len: usize, flags: u32) -> Option<Ret> {
+pub fn splice_ring(
+    conn: &'static Conn,
+    fd: c_int,
+    pipe: c_int,
+    len: usize,
+    flags: u32,
+) -> Option<Ret> {
     const NONBLOCK: u32 = 2;
     let mut done = 0;
     // The first piece waits for room in the pipe, if it may; the others take what there is.

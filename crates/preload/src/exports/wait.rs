@@ -5,23 +5,34 @@ use core::ffi::{c_int, c_void};
 use super::check;
 use crate::poll::Poll;
 use crate::select::Sets;
-use crate::set::{self, Wait};
-use crate::sys::{EpollEvent, PollFd, TimeSpec};
+use crate::set::{self, Set, Wait};
+use crate::sys::{self, EpollEvent, PollFd, TimeSpec};
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, options, process, real};
+use crate::{clock, memory, options, process, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut PollFd, count: u64, timeout: c_int) -> c_int {
-    if fds.is_null() || count == 0 || count > table::CAPACITY as u64 {
+    let Some(list) = list_of(fds, count) else {
         // SAFETY: the program's own arguments.
         return unsafe { real::poll(fds, count, timeout) };
-    }
-    // SAFETY: the program's own array.
-    let fds = unsafe { core::slice::from_raw_parts_mut(fds, count as usize) };
+    };
     process::refresh();
     let timeout = Timeout::from_ms(timeout);
-    Poll { fds, timeout, mask: core::ptr::null(), precise: false }.wait()
+    Poll { fds: list, timeout, mask: core::ptr::null(), precise: false }.wait()
+}
+
+/// A program's list; `None`: the kernel answers for it.
+fn list_of<'a>(fds: *mut PollFd, count: u64) -> Option<&'a mut [PollFd]> {
+    let is_list = (1..=table::CAPACITY as u64).contains(&count);
+    // SAFETY: the program's own array, which can be read and written.
+    (is_list && memory::is_writable(fds, count as usize))
+        .then(|| unsafe { core::slice::from_raw_parts_mut(fds, count as usize) })
+}
+
+/// A program's signal mask, or null.
+fn is_mask(mask: *const c_void) -> bool {
+    mask.is_null() || memory::is_readable(mask.cast::<u64>(), 1)
 }
 
 #[unsafe(no_mangle)]
@@ -43,14 +54,11 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const TimeSpec,
     mask: *const c_void,
 ) -> c_int {
-    // SAFETY: the program's own arguments.
-    let limit = unsafe { Timeout::from_timespec(timeout) };
-    let (Some(timeout), false, 1..=0xf_ffff) = (limit, fds.is_null(), count) else {
+    let limit = Timeout::from_timespec(timeout).filter(|_| is_mask(mask));
+    let (Some(timeout), Some(fds)) = (limit, list_of(fds, count)) else {
         // SAFETY: the program's own arguments.
         return unsafe { real::ppoll(fds, count, timeout, mask) };
     };
-    // SAFETY: the program's own array.
-    let fds = unsafe { core::slice::from_raw_parts_mut(fds, count as usize) };
     process::refresh();
     Poll { fds, timeout, mask, precise: true }.wait()
 }
@@ -78,19 +86,15 @@ pub unsafe extern "C" fn select(
 ) -> c_int {
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::select(count, read, write, except, timeout) };
-    let sets = Sets { count, read, write, except };
-    if count <= 0 || !sets.concerns() {
-        return kernel();
-    }
+    let Some(sets) = (Sets { count, read, write, except }).concerning() else { return kernel() };
     // A timeval: microseconds, which libc accepts unnormalised.
     let limit = if timeout.is_null() {
         Timeout { ns: -1 }
     } else {
-        // SAFETY: the program's own variable.
-        let time = unsafe { *timeout };
-        if time.sec < 0 || time.nsec < 0 {
+        let time = memory::get(timeout);
+        let Some(time) = time.filter(|time| time.sec >= 0 && time.nsec >= 0) else {
             return kernel();
-        }
+        };
         Timeout {
             ns: time
                 .sec
@@ -103,14 +107,14 @@ pub unsafe extern "C" fn select(
     let Some(ret) = sets.wait(limit, core::ptr::null()) else { return kernel() };
     if !timeout.is_null() {
         let left = limit.less(start_ns).timespec();
-        // SAFETY: the program's own variable; Linux leaves what is left there.
-        unsafe { *timeout = TimeSpec { sec: left.sec, nsec: left.nsec / 1000 } };
+        // Linux leaves what is left there, if it can.
+        memory::put(timeout, TimeSpec { sec: left.sec, nsec: left.nsec / 1000 });
     }
     ret
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pselect(
+pub unsafe extern "C" fn pselect(
     count: c_int,
     read: *mut u64,
     write: *mut u64,
@@ -121,11 +125,8 @@ unsafe extern "C" fn pselect(
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::pselect(count, read, write, except, timeout, mask) };
     let sets = Sets { count, read, write, except };
-    // SAFETY: as above.
-    let Some(limit) = (unsafe { Timeout::from_timespec(timeout) }) else { return kernel() };
-    if count <= 0 || !sets.concerns() {
-        return kernel();
-    }
+    let limit = Timeout::from_timespec(timeout).filter(|_| is_mask(mask));
+    let (Some(limit), Some(sets)) = (limit, sets.concerning()) else { return kernel() };
     process::refresh();
     sets.wait(limit, mask).unwrap_or_else(kernel)
 }
@@ -152,6 +153,9 @@ fn made_set(fd: c_int) -> c_int {
     fd
 }
 
+const EPOLL_CTL_ADD: c_int = 1;
+const EPOLL_CTL_DEL: c_int = 2;
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_ctl(
     set_fd: c_int,
@@ -159,15 +163,17 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut EpollEvent,
 ) -> c_int {
+    // Without an event to read the kernel refuses it, whatever else it is.
+    let is_event = op == EPOLL_CTL_DEL || memory::is_readable(event, 1);
     match table::get(set_fd) {
-        Entry::Set(set) => {
+        Entry::Set(set) if is_event => {
             process::refresh();
             // SAFETY: the program's own arguments.
             unsafe { set.ctl(set_fd, op, fd, event) }
         }
         _ => {
             // A set that this library does not know watches it.
-            if op == 1 {
+            if op == EPOLL_CTL_ADD && is_event {
                 options::leave_to_others(fd);
                 set::watched_from_outside(fd);
             }
@@ -188,9 +194,8 @@ pub unsafe extern "C" fn epoll_wait(
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_wait(fd, events, max, timeout) };
     };
-    process::refresh();
     let timeout = Timeout::from_ms(timeout);
-    set.wait(&Wait { fd, events, max, timeout, mask: core::ptr::null(), precise: false })
+    wait_on(set, Wait { fd, events, max, timeout, mask: core::ptr::null(), precise: false })
 }
 
 #[unsafe(no_mangle)]
@@ -205,8 +210,12 @@ pub unsafe extern "C" fn epoll_pwait(
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_pwait(fd, events, max, timeout, mask) };
     };
-    process::refresh();
-    set.wait(&Wait { fd, events, max, timeout: Timeout::from_ms(timeout), mask, precise: false })
+    if !is_mask(mask) {
+        // SAFETY: as above.
+        return unsafe { real::epoll_pwait(fd, events, max, timeout, mask) };
+    }
+    let timeout = Timeout::from_ms(timeout);
+    wait_on(set, Wait { fd, events, max, timeout, mask, precise: false })
 }
 
 #[unsafe(no_mangle)]
@@ -217,12 +226,29 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const TimeSpec,
     mask: *const c_void,
 ) -> c_int {
-    // SAFETY: the program's own arguments.
-    let limit = unsafe { Timeout::from_timespec(timeout) };
+    let limit = Timeout::from_timespec(timeout).filter(|_| is_mask(mask));
     let (Entry::Set(set), Some(limit)) = (table::get(fd), limit) else {
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_pwait2(fd, events, max, timeout, mask) };
     };
+    wait_on(set, Wait { fd, events, max, timeout: limit, mask, precise: true })
+}
+
+/// So many events are looked at whether they can be written; behind them only the kernel knows.
+const ROOM: usize = 64;
+
+fn wait_on(set: &'static Set, wait: Wait) -> c_int {
     process::refresh();
-    set.wait(&Wait { fd, events, max, timeout: limit, mask, precise: true })
+    if memory::is_writable(wait.events, (wait.max.max(0) as usize).min(ROOM)) {
+        return set.wait(&wait);
+    }
+    // There is no room for events: the kernel says so once there is one.
+    let mut own = [EpollEvent { events: 0, data: 0 }; ROOM];
+    let max = wait.max.min(ROOM as c_int);
+    let ret = set.wait(&Wait { events: own.as_mut_ptr(), max, ..wait });
+    if ret <= 0 {
+        return ret;
+    }
+    sys::set_errno(sys::EFAULT);
+    -1
 }
