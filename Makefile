@@ -52,7 +52,7 @@ VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: soak cost build demo test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
+.PHONY: soak cost build surface demo test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
 
@@ -105,7 +105,11 @@ differential: build
 	YASMIN_DIFFERENTIAL_S=$(SECONDS) $(CARGO) test -p yasmin-tests --release \
 		--test differential -- --nocapture
 
-e2e: build
+# Nothing that libc or the kernel has goes past the library without a reason.
+surface: build
+	python3 tests/surface/check.py $(RELEASE)/libyasmin.so
+
+e2e: build surface
 	$(CARGO) test -p yasmin-tests --release -- --test-threads=$(E2E_THREADS)
 
 # All programs, the large ones too, and longer runs than the end-to-end tests'.

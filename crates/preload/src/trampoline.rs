@@ -70,6 +70,10 @@ trampolines! {
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
     dprintf, DPRINTF, stdio_writes;
     vdprintf, VDPRINTF, stdio_writes;
+    __dprintf_chk, DPRINTF_CHK, stdio_writes;
+    __vdprintf_chk, VDPRINTF_CHK, stdio_writes;
+    backtrace_symbols_fd, BACKTRACE, report_writes;
+    __backtrace_symbols_fd, BACKTRACE_TOO, report_writes;
     fdopen, FDOPEN, stdio_opens;
     dlopen, DLOPEN, text::before_dlopen;
     dlmopen, DLMOPEN, text::before_dlmopen;
@@ -79,6 +83,10 @@ trampolines! {
 // libc's stdio reads and writes by entries that nobody can get in front of.
 
 extern "C" fn stdio_writes(fd: c_int) {
+    handover::leave_writes(fd);
+}
+
+extern "C" fn report_writes(_: usize, _: c_int, fd: c_int) {
     handover::leave_writes(fd);
 }
 
