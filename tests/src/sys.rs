@@ -8,9 +8,11 @@
 //!
 //! Descriptors are plain numbers: peers close, duplicate and share them across fork on purpose.
 
+pub mod bare;
 pub mod by_number;
 pub mod extras;
 pub mod memory;
+pub mod sigio;
 pub mod signals;
 
 use std::io::{Error, Result};

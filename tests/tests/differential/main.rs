@@ -7,22 +7,27 @@
 //! is left out. A real one is shrunk to the fewest steps and printed as commands, ready to
 //! become a test in tests/semantics.
 //!
-//! Without more, the same 150 programs each time, or as many as a minute is enough for.
-//! `YASMIN_DIFFERENTIAL_S`: for so many seconds, new programs each time; failing seeds are kept
-//! in tests/differential.txt and tried first. `YASMIN_DIFFERENTIAL_STEPS`: the most steps of a
-//! program (default 40).
+//! Without more, the same programs each time, as many as a minute is enough for.
+//! - `YASMIN_DIFFERENTIAL_S`: for so many seconds, new programs each time. Seeds of failing ones
+//!   are kept in tests/differential.txt and tried first.
+//! - `YASMIN_DIFFERENTIAL_SEED`: the first program's seed; the next one's is one more.
+//! - `YASMIN_DIFFERENTIAL_STEPS`: the most steps of a program (default 40).
+//! - `YASMIN_DIFFERENTIAL_ONLY`, `YASMIN_DIFFERENTIAL_WITHOUT`: see `classes`. A seed gives the
+//!   same program with the same classes only.
+//! - `YASMIN_DIFFERENTIAL_TELLS`: where every thread is when something hangs.
 
+mod classes;
 mod plan;
 mod program;
+mod shrink;
 mod stage;
 
-use std::cell::Cell;
+use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use proptest::test_runner::{
-    Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
-};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use yasmin_tests::lab::Mode;
 use yasmin_tests::peer;
 
@@ -32,9 +37,13 @@ use crate::stage::Stage;
 
 /// How often plain TCP must agree with itself before a difference counts.
 const CONFIRMATIONS: usize = 4;
+/// The fixed programs, as many as the time is enough for.
+const FIXED: u64 = 150;
+const SHRINKING: Duration = Duration::from_secs(180);
+const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/differential.txt");
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
 fn on_plain_tcp(script: &Path, steps: &[Step]) -> Result<Vec<Line>, String> {
@@ -49,21 +58,24 @@ enum Verdict {
     Same {
         ring_bytes: u64,
     },
-    Differs(String),
+    /// From which step on, and how.
+    Differs(usize, String),
     /// Plain TCP does not agree with itself.
     Undecided,
 }
 
-fn judge(script: &Path, mood: Mood, steps: &[Step]) -> Result<Verdict, String> {
+fn judge(mood: Mood, steps: &[Step]) -> Result<Verdict, String> {
+    let is_bare = steps.iter().any(Step::is_bare);
+    let script = if is_bare { peer!("bare") } else { peer!("script") };
     let lines = on_plain_tcp(script, steps)?;
-    // An urgent byte that another one followed, or that is read in line, is not of the pattern.
-    let is_urgent = steps.iter().any(|step| matches!(step, Step::Urgent { .. }));
+    // There bytes of the pattern are not where they would be.
+    let may_be_wrong = steps.iter().any(Step::displaces);
     let wrong = lines.iter().find(|line| line.result.as_deref().is_some_and(is_wrong));
-    if let Some(line) = wrong.filter(|_| !is_urgent) {
+    if let Some(line) = wrong.filter(|_| !may_be_wrong) {
         return Err(format!("on plain TCP: {line:?}"));
     }
     let mut stage = Stage::new(script, Some(mood))?;
-    let Err(difference) = stage.replay(&lines) else {
+    let Err((step, difference)) = stage.replay(&lines) else {
         return Ok(Verdict::Same { ring_bytes: stage.ring_bytes() });
     };
     for _ in 0..CONFIRMATIONS {
@@ -71,63 +83,91 @@ fn judge(script: &Path, mood: Mood, steps: &[Step]) -> Result<Verdict, String> {
             return Ok(Verdict::Undecided);
         }
     }
-    Ok(Verdict::Differs(difference))
+    Ok(Verdict::Differs(step, difference))
 }
 
 fn is_wrong(result: &str) -> bool {
     result.contains("WRONG")
 }
 
+fn program(seed: u64, steps_max: usize) -> (Mood, Vec<Step>) {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    match programs(steps_max).new_tree(&mut runner) {
+        Ok(tree) => tree.current(),
+        Err(reason) => panic!("no program can be made: {reason}"),
+    }
+}
+
+/// The smallest program that differs, as text.
+fn smallest(seed: u64, mood: Mood, steps: Vec<Step>, first: (usize, String)) -> String {
+    let until = Instant::now() + SHRINKING;
+    let (last, mut difference) = first;
+    let mut steps = steps;
+    steps.truncate(last + 1);
+    let steps = shrink::shrink(steps, |steps| {
+        let Verdict::Differs(step, how) =
+            (Instant::now() < until).then(|| judge(mood, steps).ok()).flatten()?
+        else {
+            return None;
+        };
+        difference = how;
+        Some(step)
+    });
+    let steps: String = steps.iter().map(|step| format!("  {step:?}\n")).collect();
+    format!("seed {seed}, {mood:?}\n{steps}differs from plain TCP {difference}")
+}
+
+fn keep(seed: u64) {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(KEPT);
+    if let Err(error) = file.and_then(|mut file| writeln!(file, "{seed}")) {
+        eprintln!("{KEPT}: {error}");
+    }
+}
+
+/// Those kept, if any, and then on from a seed; the fixed ones.
+fn seeds(is_fixed: bool) -> Box<dyn Iterator<Item = u64>> {
+    if let Some(first) = number("YASMIN_DIFFERENTIAL_SEED") {
+        return Box::new((first..).take(if is_fixed { 1 } else { usize::MAX }));
+    }
+    if is_fixed {
+        return Box::new(1..=FIXED);
+    }
+    let kept = std::fs::read_to_string(KEPT).unwrap_or_default();
+    let kept: Vec<u64> = kept.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Box::new(kept.into_iter().chain((now.as_nanos() as u64 >> 10 << 16)..))
+}
+
 #[test]
 fn plain_tcp_and_the_library_agree() {
-    let script = peer!("script");
-    let seconds = number("YASMIN_DIFFERENTIAL_S", 0);
-    let is_fixed = seconds == 0;
-    let until = Instant::now() + Duration::from_secs(if is_fixed { 60 } else { seconds });
-    let steps_max = number("YASMIN_DIFFERENTIAL_STEPS", 40) as usize;
-    let (tried, undecided, by_ring) = (Cell::new(0u32), Cell::new(0u32), Cell::new(0u64));
-    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/differential.txt");
-    // Programs are tried until the time is over; then the rest of them is rejected at once.
-    let config = Config {
-        cases: if is_fixed { 150 } else { u32::MAX },
-        max_global_rejects: 1,
-        max_shrink_time: 120_000,
-        failure_persistence: (!is_fixed)
-            .then(|| Box::new(FileFailurePersistence::Direct(kept)) as Box<_>),
-        ..Config::default()
-    };
-    let mut runner = if is_fixed {
-        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
-    } else {
-        TestRunner::new(config)
-    };
-    let is_failing = Cell::new(false);
-    let result = runner.run(&programs(steps_max), |(mood, steps)| {
-        // Shrinking goes on when the time is over.
-        if Instant::now() > until && !is_failing.get() {
-            return Err(TestCaseError::reject("time is over"));
+    let seconds = number("YASMIN_DIFFERENTIAL_S");
+    let (begun, limit) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(60)));
+    let steps_max = number("YASMIN_DIFFERENTIAL_STEPS").unwrap_or(40) as usize;
+    let (mut tried, mut undecided, mut by_ring) = (0, 0, 0);
+    for seed in seeds(seconds.is_none()) {
+        if begun.elapsed() > limit {
+            break;
         }
-        match judge(script, mood, &steps).map_err(TestCaseError::fail)? {
-            Verdict::Same { ring_bytes } => by_ring.set(by_ring.get() + ring_bytes),
-            Verdict::Undecided => undecided.set(undecided.get() + 1),
-            Verdict::Differs(difference) => {
-                is_failing.set(true);
-                return Err(TestCaseError::fail(difference));
+        let (mood, steps) = program(seed, steps_max);
+        match judge(mood, &steps) {
+            Ok(Verdict::Same { ring_bytes }) => by_ring += ring_bytes,
+            Ok(Verdict::Undecided) => undecided += 1,
+            Ok(Verdict::Differs(step, how)) => {
+                println!("seed {seed} differs after {:?}", begun.elapsed());
+                if seconds.is_some() {
+                    keep(seed);
+                }
+                panic!("{}", smallest(seed, mood, steps, (step, how)));
             }
+            Err(why) => panic!("seed {seed}: {why}\n{steps:#?}"),
         }
-        tried.set(tried.get() + 1);
-        Ok(())
-    });
-    match result {
-        Ok(()) | Err(TestError::Abort(_)) => {}
-        Err(TestError::Fail(why, (mood, steps))) => {
-            let steps: String = steps.iter().map(|step| format!("  {step:?}\n")).collect();
-            panic!("{mood:?}\n{steps}differs from plain TCP {why}")
-        }
+        tried += 1;
     }
-    let (tried, undecided) = (tried.get(), undecided.get());
-    println!("{tried} programs, {undecided} of them undecided, {} bytes by ring", by_ring.get());
+    println!("{tried} programs, {undecided} of them undecided, {by_ring} bytes by ring");
     assert!(tried > 0, "no program was tried in the time given");
     assert!(undecided * 20 <= tried + 20, "plain TCP decides too few: {undecided} of {tried}");
-    assert!(Mode::from_env() == Mode::Tcp || by_ring.get() > 0, "nothing went by ring");
+    assert!(Mode::from_env() == Mode::Tcp || by_ring > 0, "nothing went by ring");
 }

@@ -204,7 +204,7 @@ fn whole(script: &Script, name: &str, len: usize, flags: &str, form: &str) -> Re
     }
 }
 
-fn send_all(script: &Script, name: &str, len: usize) -> Result<String> {
+pub fn send_all(script: &Script, name: &str, len: usize) -> Result<String> {
     let (fd, stream, _) = script.streams(name)?;
     let mut data = vec![0; len];
     stream.pattern.fill(stream.at(), &mut data);

@@ -13,6 +13,8 @@
 //! vec C FORM 10,null20,none30 [flags] | badheader C FORM KIND       see sys::memory
 //! async T COMMAND | asleep T | waiting T | kick T | join T        threads
 //! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
+//! pingpong C first LEN ROUNDS WAIT,WAIT | gather C LEN WAIT | trickle C LEN SEED   see exchange
+//! barepoll C in 100 | bareselect | bareepwait E 100 | aiopoll C in 100       `bare` alone
 //! fork P | in P COMMAND | tell P COMMAND | hear P | kill P | reap P      children
 //! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
 //! dup C D | dup2 C D | dup3 C D | dupfd C D 100 | cloexec C 1 | pair U V | give U C | take V C
@@ -22,11 +24,13 @@ mod bytes;
 mod calls;
 mod children;
 mod descriptors;
+mod exchange;
 mod interrupts;
 mod look;
 mod options;
 mod programs;
 mod threads;
+mod unseen;
 mod wait;
 
 use std::collections::HashMap;
@@ -96,6 +100,15 @@ struct Script {
 }
 
 const WORDS: usize = 8192;
+
+/// `bare`, a link to this folder, is the same peer with bare system calls of its own. In `script`
+/// there is none, so that a library which looks for them finds a program as most are.
+const BARE: bool = is_named(env!("CARGO_BIN_NAME"), "bare");
+
+const fn is_named(name: &str, wanted: &str) -> bool {
+    let (name, wanted) = (name.as_bytes(), wanted.as_bytes());
+    name.len() == wanted.len() && name[0] == wanted[0]
+}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -277,6 +290,14 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             children::run(script, words)
         }
         ["exec" | "become" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
+        ["pingpong" | "gather" | "trickle", ..] => exchange::run(script, words),
+        ["barepoll" | "bareppoll" | "bareselect" | "bareepwait" | "aiopoll", ..] if BARE => {
+            unseen::run(script, words)
+        }
+        ["hold"] => {
+            sys::sigio::hold();
+            Ok("ok".to_owned())
+        }
         _ => calls::run(script, words),
     }
 }

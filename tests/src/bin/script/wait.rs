@@ -60,6 +60,16 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         ["tells", from, to, set, turns] => tells(script, from, to, set, number(turns)?),
         ["epwait", set, timeout_ms] => epoll_wait(script, set, timeout_ms, 64),
         ["epwait", set, timeout_ms, max] => epoll_wait(script, set, timeout_ms, number(max)?),
+        // So many in a row: all that they told of.
+        ["epwait", set, timeout_ms, max, rounds] => {
+            let (set, mut found) = (script.object(set)?.fd, Vec::new());
+            for _ in 0..number(rounds)? {
+                found.extend(sys::epoll_wait(set, number(max)?, number(timeout_ms)?)?);
+            }
+            found.sort_unstable();
+            found.dedup();
+            Ok(event_list(found))
+        }
         _ => Err(wrong(&words.join(" "))),
     }
 }

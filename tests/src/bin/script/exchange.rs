@@ -1,0 +1,246 @@
+//! Both ends of a conversation as event loops hold it: bytes are asked for without sleeping,
+//! and when there are none, one of many ways to wait comes before the next try.
+
+use std::io::{Error, ErrorKind, Result};
+use std::time::Duration;
+
+use yasmin_tests::sys::interrupts::{self, Mask};
+use yasmin_tests::sys::{self, Fd, Ready, libc, sigio};
+
+use crate::{BARE, Script, number, wrong};
+
+/// Nobody announces later that something came; the other end is done long before.
+const PATIENCE_MS: i32 = 3000;
+
+const IN: i16 = libc::POLLIN;
+const SET_IN: u32 = libc::EPOLLIN as u32;
+const SET_OUT: u32 = libc::EPOLLOUT as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
+
+pub fn run(script: &Script, words: &[&str]) -> Result<String> {
+    match *words {
+        // Requests of `len` bytes and answers; who goes first, and who is asked.
+        ["pingpong", name, role, len, rounds, waits] => {
+            let (len, rounds): (usize, usize) = (number(len)?, number(rounds)?);
+            let mut end = Gatherer::new(script, name, waits)?;
+            let mut told = end.talk(role == "first", len, rounds)?;
+            if told.is_empty() {
+                "ok".clone_into(&mut told);
+            }
+            Ok(told)
+        }
+        ["gather", name, len, waits] => {
+            let mut end = Gatherer::new(script, name, waits)?;
+            Ok(end.gather(number(len)?)?.unwrap_or_else(|| "ok".to_owned()))
+        }
+        // In pieces and with pauses that the seed decides.
+        ["trickle", name, len, seed] => trickle(script, name, number(len)?, number(seed)?),
+        _ => Err(wrong(&words.join(" "))),
+    }
+}
+
+/// Pauses and choices that are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+
+    /// Long enough, mostly, for the other end to have gone to sleep.
+    fn pause(&mut self) {
+        let us = [0, 0, 20, 100, 300, 600][self.below(6) as usize];
+        if us > 0 {
+            std::thread::sleep(Duration::from_micros(us));
+        }
+    }
+}
+
+struct Gatherer<'a> {
+    script: &'a Script,
+    name: &'a str,
+    fd: Fd,
+    waits: Vec<&'a str>,
+    dice: Dice,
+    /// Sets that live as long as the conversation, by the wait that uses them.
+    sets: Vec<(&'a str, Kept)>,
+}
+
+/// Where to wait, and what to close in the end.
+struct Kept {
+    set: Fd,
+    closes: Vec<Fd>,
+}
+
+impl Drop for Gatherer<'_> {
+    fn drop(&mut self) {
+        for fd in self.sets.iter().flat_map(|(_, kept)| &kept.closes) {
+            let _ = sys::close(*fd);
+        }
+        if self.waits.iter().any(|wait| announces(wait)) {
+            let _ = sigio::announce(self.fd, false, false);
+            while sigio::take(0).unwrap_or(false) {}
+        }
+    }
+}
+
+fn announces(wait: &str) -> bool {
+    matches!(wait, "sigio" | "fioasync" | "sigqueue")
+}
+
+impl<'a> Gatherer<'a> {
+    fn new(script: &'a Script, name: &'a str, waits: &'a str) -> Result<Self> {
+        let fd = script.object(name)?.fd;
+        let waits: Vec<&str> = waits.split(',').collect();
+        for wait in waits.iter().filter(|wait| announces(wait)) {
+            sigio::hold();
+            sigio::own(fd)?;
+            sigio::queue(fd, *wait == "sigqueue")?;
+            sigio::announce(fd, true, *wait == "fioasync")?;
+        }
+        let dice = Dice(name.len() as u64 + waits.len() as u64);
+        Ok(Self { script, name, fd, waits, dice, sets: Vec::new() })
+    }
+
+    fn talk(&mut self, is_first: bool, len: usize, rounds: usize) -> Result<String> {
+        for round in 0..rounds {
+            for sends in [is_first, !is_first] {
+                if sends {
+                    self.dice.pause();
+                    let sent = crate::bytes::send_all(self.script, self.name, len)?;
+                    if sent != len.to_string() {
+                        return Ok(format!("round {round}: sent {sent}"));
+                    }
+                } else if let Some(why) = self.gather(len)? {
+                    return Ok(format!("round {round}: {why}"));
+                }
+            }
+        }
+        Ok(String::new())
+    }
+
+    /// `None` when all came.
+    fn gather(&mut self, len: usize) -> Result<Option<String>> {
+        let (_, _, stream) = self.script.streams(self.name)?;
+        let mut buffer = vec![0; 16 << 10];
+        let mut done = 0;
+        while done < len {
+            let room = buffer.len().min(len - done);
+            match sys::recv(self.fd, &mut buffer[..room], libc::MSG_DONTWAIT) {
+                Ok(0) => return Ok(Some(format!("the end after {done}"))),
+                Ok(got) => {
+                    if let Err(mismatch) = stream.pattern.check(stream.at(), &buffer[..got]) {
+                        return Ok(Some(format!("WRONG after {done}: {mismatch}")));
+                    }
+                    stream.advance(got);
+                    done += got;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let wait = self.waits[self.dice.below(self.waits.len() as u64) as usize];
+                    if !self.wait(wait)? {
+                        return Ok(Some(format!("{wait} told nothing after {done} of {len}")));
+                    }
+                }
+                Err(error) => return Ok(Some(format!("{} after {done}", sys::errno_name(&error)))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the wait ended in time: whatever it told, the next try shows what is there.
+    fn wait(&mut self, wait: &'a str) -> Result<bool> {
+        let (fd, want) = (self.fd, Ready { readable: true, writable: false });
+        if BARE && let Some(told) = crate::unseen::wait(fd, wait, PATIENCE_MS)? {
+            return Ok(told);
+        }
+        Ok(match wait {
+            "poll" => sys::poll_events(fd, IN, PATIENCE_MS)? != 0,
+            "ppoll" => interrupts::ppoll(fd, IN, PATIENCE_MS, Mask::blocking(&[]))? != 0,
+            "select" => sys::select(fd, want, PATIENCE_MS)?.readable,
+            "pselect" => sys::pselect(fd, want, PATIENCE_MS)?.readable,
+            "sigio" | "fioasync" | "sigqueue" => sigio::take(PATIENCE_MS)?,
+            "fresh" | "freshdup" | "barefresh" => {
+                let kept = make_set(fd, wait)?;
+                let told = wait_in(kept.set, wait)?;
+                kept.closes.into_iter().try_for_each(sys::close)?;
+                told
+            }
+            _ => {
+                if !self.sets.iter().any(|(name, _)| *name == wait) {
+                    self.sets.push((wait, make_set(fd, wait)?));
+                }
+                let kept = self.sets.iter().find(|(name, _)| *name == wait);
+                let (_, kept) = kept.ok_or_else(|| wrong(wait))?;
+                wait_in(kept.set, wait)?
+            }
+        })
+    }
+}
+
+fn wait_in(set: Fd, wait: &str) -> Result<bool> {
+    if BARE && wait.starts_with("bare") {
+        return Ok(crate::unseen::set_tells(set, PATIENCE_MS)?);
+    }
+    Ok(!sys::epoll_wait(set, 8, PATIENCE_MS)?.is_empty())
+}
+
+fn make_set(fd: Fd, wait: &str) -> Result<Kept> {
+    let set = sys::epoll_create()?;
+    let add = |set, fd, events| sys::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, events, 0);
+    match wait {
+        "set" | "fresh" | "bareset" | "barefresh" => add(set, fd, SET_IN)?,
+        "setedge" | "baresetedge" => add(set, fd, SET_IN | EDGE)?,
+        // What was registered by one number is waited for by another.
+        "dupset" | "freshdup" => {
+            let other = sys::dup(set)?;
+            add(set, fd, SET_IN)?;
+            return Ok(Kept { set: other, closes: vec![set, other] });
+        }
+        "dupsetedge" => {
+            let other = sys::dup(set)?;
+            add(other, fd, SET_IN | SET_OUT | EDGE)?;
+            sys::close(other)?;
+        }
+        // The socket's second number is the one that is told of.
+        "dupsocket" => {
+            let other = sys::dup(fd)?;
+            add(set, fd, SET_OUT | EDGE)?;
+            add(set, other, SET_IN)?;
+            return Ok(Kept { set, closes: vec![set, other] });
+        }
+        "dupchange" => {
+            let other = sys::dup(fd)?;
+            add(set, fd, SET_IN)?;
+            sys::epoll_ctl(set, libc::EPOLL_CTL_MOD, fd, SET_OUT | EDGE, 0)?;
+            add(set, other, SET_IN)?;
+            return Ok(Kept { set, closes: vec![set, other] });
+        }
+        "dupdelete" => {
+            let other = sys::dup(fd)?;
+            add(set, fd, SET_IN)?;
+            add(set, other, SET_IN)?;
+            sys::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, 0, 0)?;
+            return Ok(Kept { set, closes: vec![set, other] });
+        }
+        _ => return Err(Error::other(format!("script error: no wait {wait}"))),
+    }
+    Ok(Kept { set, closes: vec![set] })
+}
+
+fn trickle(script: &Script, name: &str, len: usize, seed: u64) -> Result<String> {
+    let mut dice = Dice(seed);
+    let mut left = len;
+    while left > 0 {
+        let most = [1, 50, 1000, 8000][dice.below(4) as usize];
+        let now = (1 + dice.below(most) as usize).min(left);
+        let sent = crate::bytes::send_all(script, name, now)?;
+        if sent != now.to_string() {
+            return Ok(format!("{} then {sent}", len - left));
+        }
+        left -= now;
+        dice.pause();
+    }
+    Ok("ok".to_owned())
+}

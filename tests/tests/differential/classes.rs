@@ -1,0 +1,309 @@
+//! Classes of steps, and how often each step comes.
+//!
+//! `YASMIN_DIFFERENTIAL_ONLY=sets,unseen`: these and the basic steps, all of them in every
+//! program. `YASMIN_DIFFERENTIAL_WITHOUT=urgent`: all but these.
+
+use std::sync::OnceLock;
+
+use proptest::prelude::*;
+use proptest::strategy::Union;
+
+use crate::program::{Act, End, Place, SetPlace, Step, Waker};
+
+type Steps = Vec<(u32, BoxedStrategy<Step>)>;
+
+/// Beside the basic steps, which are in every program.
+const CLASSES: &[(&str, fn() -> Steps)] = &[
+    ("options", options),
+    ("polls", polls),
+    ("sets", sets),
+    ("copies", copies),
+    ("setcopies", set_copies),
+    ("fresh", fresh),
+    ("late", late),
+    ("unseen", unseen),
+    ("announced", announced),
+    ("passing", passing),
+    ("forks", forks),
+    ("memory", memory),
+    ("urgent", urgent),
+];
+
+fn end() -> impl Strategy<Value = End> {
+    prop_oneof![Just(End::A), Just(End::B)]
+}
+
+fn rarely() -> impl Strategy<Value = bool> {
+    prop::bool::weighted(0.3)
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    (end(), 0..3usize, rarely(), rarely()).prop_map(|(end, conn, by_copy, in_child)| Place {
+        end,
+        conn,
+        by_copy,
+        in_child,
+    })
+}
+
+fn set() -> impl Strategy<Value = SetPlace> {
+    (0..2usize, rarely()).prop_map(|(set, by_copy)| SetPlace { set, by_copy })
+}
+
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        8 => 1..200usize,
+        3 => 200..5000usize,
+        2 => 5000..25_000usize,
+        1 => Just(0),
+    ]
+}
+
+fn one_of(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    prop::sample::select(words)
+}
+
+/// A step at a place.
+fn at(act: impl Strategy<Value = Act> + 'static) -> BoxedStrategy<Step> {
+    (place(), act).prop_map(|(at, act)| Step::At(at, act)).boxed()
+}
+
+const EVENTS: &[&str] =
+    &["in", "out", "in+out", "in+rdhup", "rdhup", "in+out+rdhup+pri", "-", "pri"];
+const SET_EVENTS: &[&str] = &[
+    "in",
+    "in",
+    "out",
+    "in+out",
+    "in+rdhup",
+    "rdhup",
+    "out+et",
+    "in+et",
+    "in+out+et",
+    "in+out+rdhup+et",
+    "in+oneshot",
+    "in+out+oneshot",
+    "in+et+oneshot",
+    "-",
+    "pri",
+];
+const SEND_FORMS: &[&str] =
+    &["send", "write", "writev", "sendto", "sendmsg", "sendmmsg", "sendfile"];
+const RECEIVE_FORMS: &[&str] = &["recv", "recv", "read", "readv", "recvfrom", "recvmsg"];
+const RECEIVE_FLAGS: &[&str] = &[
+    "-",
+    "-",
+    "-",
+    "dontwait",
+    "peek",
+    "peek+dontwait",
+    "waitall",
+    "trunc",
+    "peek+waitall",
+    "waitall+dontwait",
+    "trunc+peek",
+];
+const SEEN: &[&str] = &["poll", "ppoll", "select", "pselect", "set", "setedge"];
+const FRESH: &[&str] = &["fresh", "fresh", "fresh,set", "fresh,poll", "freshdup"];
+const UNSEEN: &[&str] = &[
+    "barepoll",
+    "bareppoll",
+    "bareselect",
+    "bareset",
+    "baresetedge",
+    "barefresh",
+    "aiopoll",
+    "poll,barepoll",
+    "set,bareset",
+    "set,aiopoll",
+    "select,bareselect,bareset",
+];
+const ANNOUNCED: &[&str] = &["sigio", "fioasync", "sigqueue", "sigio,poll", "sigio,set"];
+const COPIED: &[&str] = &["dupsocket", "dupchange", "dupdelete", "dupsocket,poll", "dupsocket,set"];
+const SET_COPIED: &[&str] = &["dupset", "dupsetedge", "freshdup", "dupset,set"];
+
+fn waker() -> impl Strategy<Value = Waker> {
+    prop_oneof![
+        4 => (1..3000usize).prop_map(Waker::Send),
+        1 => Just(Waker::Shutdown),
+        1 => Just(Waker::Close),
+        2 => any::<bool>().prop_map(|restarts| Waker::Signal { restarts }),
+    ]
+}
+
+fn sleep(calls: &'static [&'static str]) -> BoxedStrategy<Step> {
+    at((one_of(calls), waker()).prop_map(|(call, waker)| Act::Sleep { call, waker }))
+}
+
+/// A conversation in which one end waits so, and the other in some way that is seen.
+fn talk(waits: &'static [&'static str]) -> BoxedStrategy<Step> {
+    let len = prop_oneof![6 => 1..500usize, 1 => 500..20_000usize];
+    at((len, 1..30usize, one_of(waits), one_of(SEEN))
+        .prop_map(|(len, rounds, wait, other)| Act::Talk { len, rounds, waits: [wait, other] }))
+}
+
+fn stream(waits: &'static [&'static str], paced: bool) -> BoxedStrategy<Step> {
+    let pace = prop_oneof![Just(Some(300_000u32)), Just(Some(3_000_000)), Just(Some(30_000_000))];
+    let pace = if paced { pace.boxed() } else { Just(None).boxed() };
+    at((1..60_000usize, one_of(waits), pace, 1..1000u64)
+        .prop_map(|(len, wait, pace, seed)| Act::Stream { len, wait, pace, seed }))
+}
+
+fn basic() -> Steps {
+    let send = (len(), one_of(SEND_FORMS), one_of(&["-", "nosignal", "dontwait"]));
+    let receive = (len(), one_of(RECEIVE_FORMS), one_of(RECEIVE_FLAGS));
+    vec![
+        (4, any::<bool>().prop_map(|warm| Step::Connect { warm }).boxed()),
+        (20, at(send.prop_map(|(len, form, flags)| Act::Send { len, form, flags }))),
+        (3, at((len(), any::<bool>()).prop_map(|(len, corked)| Act::SendMore { len, corked }))),
+        (20, at(receive.prop_map(|(len, form, flags)| Act::Receive { len, form, flags }))),
+        (1, at((100_000..3_000_000usize).prop_map(|len| Act::Bulk { len }))),
+        (4, sleep(&["recv", "peek", "waitall", "poll", "pollhup", "epwait"])),
+        (2, at(any::<bool>().prop_map(|on| Act::Nonblock { on }))),
+        (2, at(one_of(&["rd", "wr", "wr", "rdwr"]).prop_map(|how| Act::Shutdown { how }))),
+        (3, at(Just(Act::Close))),
+        (5, Just(Step::Look).boxed()),
+    ]
+}
+
+fn options() -> Steps {
+    let values = vec![
+        ("nodelay", 1),
+        ("keepalive", 1),
+        ("lowat", 1),
+        ("lowat", 50),
+        ("linger", 0),
+        ("linger", -1),
+        ("oobinline", 1),
+        ("oobinline", 0),
+        ("rcvtimeo", 20),
+        ("rcvtimeo", 0),
+    ];
+    let set = prop::sample::select(values).prop_map(|(option, value)| Act::Set { option, value });
+    let get = one_of(&["nodelay", "cork", "lowat", "error", "type", "oobinline"]);
+    vec![(8, at(set)), (4, at(get.prop_map(|option| Act::Get { option })))]
+}
+
+fn polls() -> Steps {
+    let select = one_of(&["in", "out", "in+out", "in+out+pri", "pri"]);
+    vec![
+        (8, at(one_of(EVENTS).prop_map(|events| Act::Poll { events }))),
+        (6, at(select.prop_map(|events| Act::Select { events }))),
+        (4, talk(SEEN)),
+        (2, stream(SEEN, false)),
+    ]
+}
+
+fn sets() -> Steps {
+    let waits = (end(), set(), rarely(), prop_oneof![4 => Just(64usize), 2 => 1..3usize]);
+    let watch = (set(), one_of(SET_EVENTS));
+    let change = (set(), one_of(SET_EVENTS));
+    vec![
+        (10, at(watch.prop_map(|(set, events)| Act::Watch { set, events }))),
+        (5, at(change.prop_map(|(set, events)| Act::Change { set, events }))),
+        (3, at(set().prop_map(|set| Act::Unwatch { set }))),
+        (
+            14,
+            waits
+                .prop_map(|(end, from, in_child, max)| Step::Wait { end, from, in_child, max })
+                .boxed(),
+        ),
+        (
+            2,
+            (end(), set(), rarely())
+                .prop_map(|(end, from, in_child)| Step::CloseSet { end, from, in_child })
+                .boxed(),
+        ),
+    ]
+}
+
+fn copies() -> Steps {
+    let mut steps = sets();
+    steps.extend([(8, at(Just(Act::Copy))), (5, talk(COPIED)), (2, stream(COPIED, false))]);
+    steps
+}
+
+fn set_copies() -> Steps {
+    let copy = (end(), 0..2usize, one_of(&["dup", "dupfd", "give"]));
+    let mut steps = sets();
+    steps.extend([
+        (8, copy.prop_map(|(end, set, how)| Step::CopySet { end, set, how }).boxed()),
+        (5, talk(SET_COPIED)),
+        (2, stream(SET_COPIED, false)),
+    ]);
+    steps
+}
+
+fn fresh() -> Steps {
+    vec![(12, talk(FRESH)), (6, stream(FRESH, false)), (3, sleep(&["epwait"]))]
+}
+
+fn late() -> Steps {
+    vec![(16, stream(SEEN, true)), (4, stream(FRESH, true))]
+}
+
+fn unseen() -> Steps {
+    let calls = &["barepoll", "bareppoll", "bareselect", "bareepwait", "aiopoll"];
+    vec![(10, talk(UNSEEN)), (5, stream(UNSEEN, false)), (12, sleep(calls))]
+}
+
+fn announced() -> Steps {
+    vec![(8, talk(ANNOUNCED)), (4, stream(ANNOUNCED, false))]
+}
+
+fn passing() -> Steps {
+    vec![(8, at(Just(Act::Pass)))]
+}
+
+fn forks() -> Steps {
+    vec![
+        (3, end().prop_map(|end| Step::Fork { end }).boxed()),
+        (2, end().prop_map(|end| Step::Reap { end }).boxed()),
+        (3, at(Just(Act::Close))),
+    ]
+}
+
+fn memory() -> Steps {
+    let forms = &["send", "write", "writev", "sendmsg", "recv", "read", "readv", "recvmsg"];
+    let call = (one_of(forms), one_of(&["null", "low", "none", "high"]), 1..5000usize);
+    vec![(8, at(call.prop_map(|(form, kind, len)| Act::BadMemory { form, kind, len })))]
+}
+
+fn urgent() -> Steps {
+    vec![(5, at(Just(Act::Urgent)))]
+}
+
+/// Which classes there are in this run, and whether all of them are in each program.
+fn chosen() -> &'static (Vec<fn() -> Steps>, bool) {
+    static CHOSEN: OnceLock<(Vec<fn() -> Steps>, bool)> = OnceLock::new();
+    CHOSEN.get_or_init(|| {
+        let named = |variable| {
+            let text: String = std::env::var(variable).unwrap_or_default();
+            let names: Vec<String> =
+                text.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+            for name in &names {
+                let is_known = CLASSES.iter().any(|(class, _)| class == name);
+                let classes: Vec<_> = CLASSES.iter().map(|(class, _)| *class).collect();
+                assert!(is_known, "{variable}: no class {name}; there are {}", classes.join(", "));
+            }
+            names
+        };
+        let (only, without) =
+            (named("YASMIN_DIFFERENTIAL_ONLY"), named("YASMIN_DIFFERENTIAL_WITHOUT"));
+        let has = |names: &[String], class: &str| names.iter().any(|name| name == class);
+        let classes = CLASSES
+            .iter()
+            .filter(|(class, _)| only.is_empty() || has(&only, class))
+            .filter(|(class, _)| !has(&without, class))
+            .map(|(_, steps)| *steps);
+        (classes.collect(), !only.is_empty())
+    })
+}
+
+/// `lots`: which of the classes are in, a bit for each.
+pub fn step(lots: u32) -> impl Strategy<Value = Step> {
+    let (classes, all) = chosen();
+    let chosen = classes.iter().enumerate().filter(|(nth, _)| *all || lots >> nth & 1 != 0);
+    let steps = chosen.flat_map(|(_, steps)| steps());
+    Union::new_weighted(basic().into_iter().chain(steps).collect())
+}

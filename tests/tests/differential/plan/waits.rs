@@ -1,0 +1,166 @@
+//! Threads that sleep and what wakes them, and conversations.
+
+use super::{Plan, Target, index};
+use crate::program::Waker;
+
+/// Waits end after so long, so that one that is told nothing says so.
+const PATIENCE_MS: u32 = 3000;
+
+impl Plan<'_> {
+    pub(super) fn sleep(
+        &mut self,
+        target: &Target,
+        call: &str,
+        waker: Waker,
+    ) -> Result<(), String> {
+        let Some(peer) = self.any(target.conn, target.end.other()) else { return Ok(()) };
+        let events = self.events(target)?;
+        let side = self.side(target).clone();
+        let is_quiet = events == "out"
+            && !side.nonblocking
+            && !side.receive_timeout
+            && !side.is_odd
+            && target.prefix.is_empty();
+        let peer_ended = self.side(&peer).has_ended_writing;
+        let ends = matches!(waker, Waker::Shutdown | Waker::Close | Waker::Signal { .. });
+        if !is_quiet || peer_ended || call == "pollhup" && !ends {
+            return Ok(());
+        }
+        let name = &target.name;
+        let is_bare = call.starts_with("bare") || call == "aiopoll";
+        // What it sleeps in would be left behind by a signal.
+        if is_bare && matches!(waker, Waker::Signal { .. }) {
+            return Ok(());
+        }
+        if is_bare {
+            self.does(target.end, format!("recv {name} 100 dontwait"))?;
+        }
+        let command = match (call, waker) {
+            ("recv", _) => format!("recv {name} 5000"),
+            ("peek", _) => format!("recv {name} 5000 peek"),
+            ("waitall", Waker::Send(len)) => format!("recv {name} {len} waitall"),
+            ("waitall", _) => format!("recv {name} 100 waitall"),
+            ("poll", _) => format!("poll {name} in -1"),
+            ("pollhup", _) => format!("poll {name} rdhup -1"),
+            ("barepoll" | "bareppoll" | "bareselect" | "aiopoll", _) => {
+                format!("{call} {name} in {PATIENCE_MS}")
+            }
+            ("bareepwait", _) => {
+                self.does(target.end, "epoll S".to_owned())?;
+                self.does(target.end, format!("epadd S {name} in+rdhup"))?;
+                format!("bareepwait S {PATIENCE_MS}")
+            }
+            _ => {
+                self.does(target.end, "epoll S".to_owned())?;
+                self.does(target.end, format!("epadd S {name} in+rdhup"))?;
+                "epwait S -1".to_owned()
+            }
+        };
+        if let Waker::Signal { restarts } = waker {
+            let how = if restarts { "restart" } else { "once" };
+            self.does(target.end, format!("handler {how}"))?;
+        }
+        self.does(target.end, format!("async T {command}"))?;
+        self.does(target.end, "asleep T".to_owned())?;
+        match waker {
+            Waker::Send(len) => {
+                let result = self.on(&peer, &format!("send {len} nosignal"))?;
+                self.moved(&peer, &result, true);
+            }
+            Waker::Shutdown => {
+                self.on(&peer, "shutdown wr")?;
+                self.side(&peer).has_ended_writing = true;
+            }
+            Waker::Close => {
+                self.close(&peer)?;
+                // Somebody else still has it open.
+                if let Some(peer) = self.any(peer.conn, peer.end) {
+                    self.on(&peer, "shutdown wr")?;
+                    self.side(&peer).has_ended_writing = true;
+                }
+            }
+            Waker::Signal { restarts } => {
+                self.does(target.end, "kick T".to_owned())?;
+                if restarts && command.starts_with("recv") {
+                    self.does(target.end, "asleep T".to_owned())?;
+                    let len = if call == "waitall" { 100 } else { 10 };
+                    let result = self.on(&peer, &format!("send {len} nosignal"))?;
+                    self.moved(&peer, &result, true);
+                }
+            }
+        }
+        let result = self.does(target.end, "join T".to_owned())?;
+        if matches!(call, "recv" | "waitall") {
+            self.moved(target, &result, false);
+        }
+        if call.ends_with("epwait") {
+            self.does(target.end, "close S".to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// The other end's descriptor, if both ends are as they were after connecting.
+    fn both_plain(&mut self, target: &Target) -> Result<Option<Target>, String> {
+        let Some(peer) = self.any(target.conn, target.end.other()) else { return Ok(None) };
+        let is_plain = |side: &super::Side| !side.is_odd && !side.has_ended_writing;
+        if !self.sides[target.conn].iter().all(is_plain) {
+            return Ok(None);
+        }
+        for one in [target, &peer] {
+            if self.side(one).receive_timeout || self.events(one)? != "out" {
+                return Ok(None);
+            }
+        }
+        Ok(Some(peer))
+    }
+
+    pub(super) fn talk(
+        &mut self,
+        target: &Target,
+        len: usize,
+        rounds: usize,
+        waits: [&str; 2],
+    ) -> Result<(), String> {
+        let Some(peer) = self.both_plain(target)? else { return Ok(()) };
+        // Neither may sleep in a send while the other one does.
+        let len = len.max(1);
+        for (end, role, waits) in [(target, "first", waits[0]), (&peer, "second", waits[1])] {
+            let Target { prefix, name, .. } = end;
+            let command = format!("{prefix}async T pingpong {name} {role} {len} {rounds} {waits}");
+            self.does(end.end, command)?;
+        }
+        for end in [target, &peer] {
+            self.does(end.end, format!("{}join T", end.prefix))?;
+        }
+        let moved = (len * rounds) as u64;
+        for side in &mut self.sides[target.conn] {
+            side.sent += moved;
+            side.received += moved;
+        }
+        Ok(())
+    }
+
+    pub(super) fn stream(
+        &mut self,
+        target: &Target,
+        len: usize,
+        wait: &str,
+        pace: Option<u32>,
+        seed: u64,
+    ) -> Result<(), String> {
+        let Some(peer) = self.both_plain(target)? else { return Ok(()) };
+        if let Some(bytes_per_s) = pace {
+            self.on(&peer, &format!("set pace {bytes_per_s}"))?;
+        }
+        let Target { prefix, name, .. } = target;
+        self.does(target.end, format!("{prefix}async T gather {name} {len} {wait}"))?;
+        self.on(&peer, &format!("trickle {len} {seed}"))?;
+        self.does(target.end, format!("{prefix}join T"))?;
+        if pace.is_some() {
+            self.on(&peer, "set pace -1")?;
+        }
+        self.sides[target.conn][index(peer.end)].sent += len as u64;
+        self.side(target).received += len as u64;
+        Ok(())
+    }
+}
