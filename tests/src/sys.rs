@@ -8,10 +8,13 @@
 //!
 //! Descriptors are plain numbers: peers close, duplicate and share them across fork on purpose.
 
+pub mod arguments;
 pub mod bare;
+pub mod borrowed;
 pub mod by_number;
 pub mod extras;
 pub mod memory;
+pub mod past;
 pub mod sigio;
 pub mod signals;
 

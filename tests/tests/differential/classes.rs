@@ -27,6 +27,10 @@ const CLASSES: &[(&str, fn() -> Steps)] = &[
     ("forks", forks),
     ("memory", memory),
     ("urgent", urgent),
+    ("borrowed", borrowed),
+    ("early", early),
+    ("past", past),
+    ("arguments", arguments),
 ];
 
 fn end() -> impl Strategy<Value = End> {
@@ -153,7 +157,7 @@ fn basic() -> Steps {
     let send = (len(), one_of(SEND_FORMS), one_of(&["-", "nosignal", "dontwait"]));
     let receive = (len(), one_of(RECEIVE_FORMS), one_of(RECEIVE_FLAGS));
     vec![
-        (4, any::<bool>().prop_map(|warm| Step::Connect { warm }).boxed()),
+        (4, any::<bool>().prop_map(|warm| Step::Connect { warm, early: None }).boxed()),
         (20, at(send.prop_map(|(len, form, flags)| Act::Send { len, form, flags }))),
         (3, at((len(), any::<bool>()).prop_map(|(len, corked)| Act::SendMore { len, corked }))),
         (20, at(receive.prop_map(|(len, form, flags)| Act::Receive { len, form, flags }))),
@@ -224,7 +228,7 @@ fn copies() -> Steps {
 }
 
 fn set_copies() -> Steps {
-    let copy = (end(), 0..2usize, one_of(&["dup", "dupfd", "give"]));
+    let copy = (end(), 0..2usize, one_of(&["dup", "dupfd", "pair", "accepted"]));
     let mut steps = sets();
     steps.extend([
         (8, copy.prop_map(|(end, set, how)| Step::CopySet { end, set, how }).boxed()),
@@ -248,11 +252,151 @@ fn unseen() -> Steps {
 }
 
 fn announced() -> Steps {
-    vec![(8, talk(ANNOUNCED)), (4, stream(ANNOUNCED, false))]
+    let announce = (one_of(&["fcntl", "ioctl"]), prop::bool::weighted(0.8));
+    vec![
+        (8, talk(ANNOUNCED)),
+        (4, stream(ANNOUNCED, false)),
+        (6, at(announce.prop_map(|(how, on)| Act::Announce { how, on }))),
+        (3, Just(Step::Connect { warm: false, early: Some(("announce", 1)) }).boxed()),
+        (8, sleep(&["signalled"])),
+    ]
 }
 
 fn passing() -> Steps {
-    vec![(8, at(Just(Act::Pass)))]
+    let link = one_of(&["pair", "accepted", "connected"]);
+    vec![(8, at(link.prop_map(|link| Act::Pass { link })))]
+}
+
+fn borrowed() -> Steps {
+    let how = one_of(&[
+        "dup2",
+        "dup3",
+        "close",
+        "closesocket",
+        "closeaccept",
+        "closeset",
+        "closerange",
+        "spawndup2",
+        "spawnclose",
+        "spawnopen",
+    ]);
+    let mut steps = sets();
+    steps.push((10, at(how.prop_map(|how| Act::Borrow { how }))));
+    steps.push((6, sleep(&["epwait", "recv"])));
+    steps
+}
+
+fn early() -> Steps {
+    let options = || {
+        prop::sample::select(vec![
+            ("timestamp", 1),
+            ("timestampns", 1),
+            ("timestampnew", 1),
+            ("timestampnsnew", 1),
+            // Software receive times.
+            ("timestamping", 8 | 16),
+            ("peekoff", 0),
+            ("peekoff", 5),
+            ("peekoff", -1),
+            ("lowat", 50),
+            ("inq", 1),
+            ("oobinline", 1),
+            ("announce", 1),
+            ("ulp", 0),
+            ("zerocopy", 1),
+            ("rcvtimeo", 20),
+            ("keepalive", 1),
+            ("usertimeout", 5000),
+        ])
+    };
+    let connect = (any::<bool>(), prop::option::weighted(0.8, options()));
+    let receive = (len(), one_of(&["control", "smallcontrol", "nocontrol"]));
+    let peek = (1..50usize, one_of(&["peek", "peek+dontwait", "peek+trunc"]));
+    vec![
+        (8, connect.prop_map(|(warm, early)| Step::Connect { warm, early }).boxed()),
+        (5, options().prop_map(|(option, value)| Step::Listener { option, value }).boxed()),
+        (3, at(options().prop_map(|(option, value)| Act::Set { option, value }))),
+        (14, at(receive.prop_map(|(len, form)| Act::Receive { len, form, flags: "-" }))),
+        (8, at(peek.prop_map(|(len, flags)| Act::Receive { len, form: "recv", flags }))),
+        (4, sleep(&["signalled"])),
+    ]
+}
+
+/// Ways past the calls that most programs use.
+fn past() -> Steps {
+    let send = (
+        len(),
+        one_of(&[
+            "pwritev2",
+            "pwritev64v2",
+            "aiowrite",
+            "submitwrite",
+            "__write",
+            "__send",
+            "fwrite",
+            "writebynumber",
+            "splice",
+        ]),
+    );
+    let receive = (
+        len(),
+        one_of(&[
+            "preadv2",
+            "preadv64v2",
+            "aioread",
+            "submitread",
+            "__read",
+            "__recv",
+            "__read_chk",
+            "__recv_chk",
+            "readbynumber",
+            "splice",
+        ]),
+    );
+    vec![
+        (14, at(send.prop_map(|(len, form)| Act::Send { len, form, flags: "-" }))),
+        (14, at(receive.prop_map(|(len, form)| Act::Receive { len, form, flags: "-" }))),
+    ]
+}
+
+fn arguments() -> Steps {
+    let form = || {
+        one_of(&[
+            "recvminus",
+            "recvfromminus",
+            "readminus",
+            "writeminus",
+            "recvnowhere",
+            "sendnowhere",
+            "recvfromname",
+            "connectnowhere",
+            "connectnull",
+            "connectminus",
+            "selectnowhere",
+            "selectwrites",
+            "selecttime",
+            "selectminus",
+            "pollnowhere",
+            "pollmany",
+            "ppollmask",
+            "epwaitnowhere",
+            "epwaitnone",
+            "epwaitminus",
+            "epwaitmany",
+            "epctlnowhere",
+            "getoption",
+            "getoptionlen",
+            "getoptionminus",
+            "setoption",
+            "setoptionminus",
+            "getname",
+            "unread",
+        ])
+    };
+    vec![
+        (10, at(form().prop_map(|form| Act::Arguments { form }))),
+        (8, (end(), form()).prop_map(|(end, form)| Step::Arguments { end, form }).boxed()),
+    ]
 }
 
 fn forks() -> Steps {
@@ -270,7 +414,14 @@ fn memory() -> Steps {
 }
 
 fn urgent() -> Steps {
-    vec![(5, at(Just(Act::Urgent)))]
+    let inline =
+        any::<bool>().prop_map(|on| Act::Set { option: "oobinline", value: i32::from(on) });
+    vec![
+        (6, at(Just(Act::Urgent))),
+        (5, at(any::<bool>().prop_map(|peeks| Act::ReceiveUrgent { peeks }))),
+        (6, at(Just(Act::Mark))),
+        (2, at(inline)),
+    ]
 }
 
 /// Which classes there are in this run, and whether all of them are in each program.

@@ -35,6 +35,29 @@ struct Side {
     received: u64,
     receive_timeout: bool,
     is_odd: bool,
+    peeks_on: bool,
+    announces: bool,
+}
+
+impl Side {
+    fn is_set(&mut self, option: &str, value: i32) {
+        match option {
+            "rcvtimeo" => self.receive_timeout = value != 0,
+            // Urgent bytes count otherwise, and events wait for more.
+            "oobinline" | "lowat" => self.is_odd = true,
+            "peekoff" => self.peeks_on = value >= 0,
+            "announce" => self.announces = true,
+            _ => {}
+        }
+    }
+}
+
+fn option_command(name: &str, option: &str, value: i32) -> String {
+    match option {
+        "announce" => format!("announce {name} fcntl 1"),
+        "ulp" => format!("ulp {name}"),
+        _ => format!("set {name} {option} {value}"),
+    }
 }
 
 pub struct Plan<'a> {
@@ -43,12 +66,14 @@ pub struct Plan<'a> {
     /// Which step is at it.
     nth: usize,
     sides: Vec<[Side; 2]>,
+    /// What accepted sockets are set to.
+    inherited: Side,
     /// The sets of each end that exist.
     sets: [[Option<Set>; 2]; 2],
     has_child: [bool; 2],
-    /// Unix sockets to pass descriptors over, and whether the child has them.
-    has_pair: [bool; 2],
-    child_has_pair: [bool; 2],
+    /// Unix sockets to pass descriptors over, by how they were made, and whether the child has
+    /// them.
+    links: [Vec<(&'static str, bool)>; 2],
 }
 
 const fn index(end: End) -> usize {
@@ -73,18 +98,20 @@ impl<'a> Plan<'a> {
             lines: Vec::new(),
             nth: 0,
             sides: Vec::new(),
+            inherited: Side::default(),
             sets: Default::default(),
             has_child: [false; 2],
-            has_pair: [false; 2],
-            child_has_pair: [false; 2],
+            links: Default::default(),
         }
     }
 
     /// Runs the steps on plain TCP; afterwards `lines` is what rings must do too.
     pub fn run(&mut self, steps: &[Step]) -> Result<(), String> {
-        self.step(&Step::Connect { warm: true })?;
         for (nth, step) in steps.iter().enumerate() {
             self.nth = nth;
+            if self.sides.is_empty() && !step.is_before() {
+                self.connect(true, None)?;
+            }
             self.step(step)?;
         }
         self.look_at_all()?;
@@ -202,7 +229,9 @@ impl<'a> Plan<'a> {
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match *step {
-            Step::Connect { warm } => self.connect(warm),
+            Step::Connect { warm, early } => self.connect(warm, early),
+            Step::Listener { option, value } => self.set_listener(option, value),
+            Step::Arguments { end, form } => self.does(end, format!("badcall - {form}")).map(drop),
             Step::Look => self.look_at_all(),
             Step::Wait { end, from, in_child, max } => self.wait(end, from, in_child, max),
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
@@ -245,32 +274,55 @@ impl<'a> Plan<'a> {
             }
             Act::Close => self.close(target),
             Act::Copy => self.copy(target),
-            Act::Pass => self.pass(target),
+            Act::Pass { link } => self.pass(target, link),
+            Act::Announce { how, on } => {
+                self.side(target).announces = on;
+                self.on(target, &format!("announce {how} {}", u8::from(on))).map(drop)
+            }
+            Act::Borrow { how } => self.on(target, &format!("vforked {how}")).map(drop),
+            Act::Arguments { form } => self.on(target, &format!("badcall {form}")).map(drop),
             Act::BadMemory { form, kind, len } => self.bad_memory(target, form, kind, len),
             Act::Urgent => self.urgent(target),
+            Act::ReceiveUrgent { peeks } => {
+                let flags = if peeks { "oob+dontwait+peek" } else { "oob+dontwait" };
+                self.on(target, &format!("recv 1 {flags}")).map(drop)
+            }
+            Act::Mark => {
+                self.on(target, "atmark")?;
+                self.on(target, "unread").map(drop)
+            }
         }
     }
 
     fn set(&mut self, target: &Target, option: &str, value: i32) -> Result<(), String> {
-        self.on(target, &format!("set {option} {value}"))?;
-        match option {
-            "rcvtimeo" => self.side(target).receive_timeout = value != 0,
-            // Urgent bytes count otherwise, and events wait for more.
-            "oobinline" | "lowat" => self.side(target).is_odd = true,
-            _ => {}
-        }
+        let command = option_command(&target.name, option, value);
+        self.does(target.end, format!("{}{command}", target.prefix))?;
+        self.side(target).is_set(option, value);
         Ok(())
     }
 
-    fn connect(&mut self, warm: bool) -> Result<(), String> {
+    fn set_listener(&mut self, option: &str, value: i32) -> Result<(), String> {
+        self.does(End::A, option_command("L", option, value))?;
+        self.inherited.is_set(option, value);
+        Ok(())
+    }
+
+    fn connect(&mut self, warm: bool, early: Option<(&str, i32)>) -> Result<(), String> {
         if self.sides.len() == 3 {
             return Ok(());
         }
         let name = format!("C{}", self.sides.len());
+        let open = vec![(name.clone(), false)];
+        let accepts = Side { open: open.clone(), ..self.inherited.clone() };
+        let mut connects = Side { open, ..Side::default() };
+        if let Some((option, value)) = early {
+            self.does(End::B, format!("socket {name} v4"))?;
+            self.does(End::B, option_command(&name, option, value))?;
+            connects.is_set(option, value);
+        }
         self.stage.connect(&name)?;
         self.note(End::B, format!("connect {name}"), None);
-        let side = Side { open: vec![(name.clone(), false)], ..Side::default() };
-        self.sides.push([side.clone(), side]);
+        self.sides.push([accepts, connects]);
         // Otherwise TCP holds bytes back until others are acknowledged, up to 40 ms later.
         for end in [End::A, End::B] {
             self.does(end, format!("set {name} nodelay 1"))?;

@@ -43,6 +43,18 @@ pub struct SetPlace {
 pub enum Step {
     Connect {
         warm: bool,
+        /// Set on the socket that will connect.
+        early: Option<(&'static str, i32)>,
+    },
+    /// Accepted sockets inherit what the listener is set to.
+    Listener {
+        option: &'static str,
+        value: i32,
+    },
+    /// Arguments that no call can use, on a socket that is not connected.
+    Arguments {
+        end: End,
+        form: &'static str,
     },
     At(Place, Act),
     Wait {
@@ -143,20 +155,45 @@ pub enum Act {
     },
     Close,
     Copy,
-    /// Over a Unix socket: to the forked child, if there is one, or to itself.
-    Pass,
+    /// Over a Unix socket that was made so: to the forked child, if there is one, or to itself.
+    Pass {
+        link: &'static str,
+    },
+    /// Signals tell of it from now on, or no longer.
+    Announce {
+        how: &'static str,
+        on: bool,
+    },
+    /// A child in borrowed memory uses the number for something else.
+    Borrow {
+        how: &'static str,
+    },
+    Arguments {
+        form: &'static str,
+    },
     BadMemory {
         form: &'static str,
         kind: &'static str,
         len: usize,
     },
     Urgent,
+    ReceiveUrgent {
+        peeks: bool,
+    },
+    /// Is the next byte the urgent one, and how many can be read before it.
+    Mark,
 }
 
 impl Step {
     /// Leaves bytes elsewhere in the stream than their sender counts them.
-    pub const fn displaces(&self) -> bool {
-        matches!(self, Self::At(_, Act::Urgent))
+    pub fn displaces(&self) -> bool {
+        match self {
+            Self::At(_, Act::Urgent) => true,
+            Self::At(_, Act::Set { option, .. })
+            | Self::Listener { option, .. }
+            | Self::Connect { early: Some((option, _)), .. } => is_peek_offset(option),
+            _ => false,
+        }
     }
 
     /// Needs the peer that has system calls of its own.
@@ -169,6 +206,15 @@ impl Step {
             _ => false,
         }
     }
+
+    /// Stands before the first connection where a program begins with it.
+    pub const fn is_before(&self) -> bool {
+        matches!(self, Self::Listener { .. } | Self::Arguments { .. })
+    }
+}
+
+fn is_peek_offset(option: &str) -> bool {
+    option == "peekoff"
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,7 @@
 //! async T COMMAND | asleep T | waiting T | kick T | join T        threads
 //! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
 //! pingpong C first LEN ROUNDS WAIT,WAIT | gather C LEN WAIT | trickle C LEN SEED   see exchange
+//! announce C fcntl 1 | queue C 1 | signalled 100 | vforked C dup2 | badcall C FORM | unixlink U V
 //! barepoll C in 100 | bareselect | bareepwait E 100 | aiopoll C in 100       `bare` alone
 //! fork P | in P COMMAND | tell P COMMAND | hear P | kill P | reap P      children
 //! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
@@ -27,6 +28,7 @@ mod descriptors;
 mod exchange;
 mod interrupts;
 mod look;
+mod odd;
 mod options;
 mod programs;
 mod threads;
@@ -294,9 +296,8 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["barepoll" | "bareppoll" | "bareselect" | "bareepwait" | "aiopoll", ..] if BARE => {
             unseen::run(script, words)
         }
-        ["hold"] => {
-            sys::sigio::hold();
-            Ok("ok".to_owned())
+        ["hold" | "announce" | "queue" | "signalled" | "vforked" | "badcall" | "unixlink", ..] => {
+            odd::run(script, words)
         }
         _ => calls::run(script, words),
     }

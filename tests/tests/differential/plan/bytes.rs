@@ -74,11 +74,13 @@ impl Plan<'_> {
         let has_input = self.has_input(target)?;
         let unread = self.unread(target)?;
         let side = self.side(target).clone();
-        let has_flags = !matches!(form, "read" | "readv");
+        let has_flags = form.starts_with("recv");
+        // A peek further on finds nothing where bytes are.
+        let is_blind = side.peeks_on && flags.contains("peek");
         let mut flags = if has_flags { flags.to_owned() } else { "-".to_owned() };
         let waits_for_all = flags.contains("waitall") && unread < len as u64;
         let may_sleep = !side.nonblocking && !side.receive_timeout;
-        if may_sleep && !flags.contains("dontwait") && (!has_input || waits_for_all) {
+        if may_sleep && !flags.contains("dontwait") && (!has_input || waits_for_all || is_blind) {
             if !has_flags {
                 return Ok(());
             }

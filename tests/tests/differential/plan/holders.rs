@@ -16,28 +16,41 @@ impl Plan<'_> {
         Ok(())
     }
 
-    pub(super) fn pass(&mut self, target: &Target) -> Result<(), String> {
+    pub(super) fn pass(&mut self, target: &Target, link: &'static str) -> Result<(), String> {
         let copy = format!("G{}", target.conn);
         let side = self.side(target);
         if !target.prefix.is_empty() || side.open.iter().any(|(name, _)| *name == copy) {
             return Ok(());
         }
-        self.make_link(target.end)?;
-        let at = index(target.end);
-        let to_child = self.has_child[at] && self.child_has_pair[at];
-        self.does(target.end, format!("give U {}", target.name))?;
+        let (from, to, child_has_it) = self.make_link(target.end, link)?;
+        let to_child = self.has_child[index(target.end)] && child_has_it;
+        self.does(target.end, format!("give {from} {}", target.name))?;
         let prefix = if to_child { "in P " } else { "" };
-        self.does(target.end, format!("{prefix}take V {copy}"))?;
+        self.does(target.end, format!("{prefix}take {to} {copy}"))?;
         self.side(target).open.push((copy, to_child));
         Ok(())
     }
 
-    pub(super) fn make_link(&mut self, end: End) -> Result<(), String> {
-        let has_link = &mut self.has_pair[index(end)];
-        if !std::mem::replace(has_link, true) {
-            self.does(end, "pair U V".to_owned())?;
+    /// Names of the ends to send over and to receive from, and whether the child has them too.
+    pub(super) fn make_link(
+        &mut self,
+        end: End,
+        link: &'static str,
+    ) -> Result<(&'static str, &'static str, bool), String> {
+        // What an accepted end receives, or a connected one.
+        let (made, names) = match link {
+            "accepted" => ("made", ("X", "W")),
+            "connected" => ("made", ("W", "X")),
+            _ => ("pair", ("U", "V")),
+        };
+        let known = self.links[index(end)].iter().find(|(name, _)| *name == made);
+        let child_has_it = known.is_some_and(|(_, child)| *child);
+        if known.is_none() {
+            let command = if made == "pair" { "pair U V" } else { "unixlink X W" };
+            self.does(end, command.to_owned())?;
+            self.links[index(end)].push((made, false));
         }
-        Ok(())
+        Ok((names.0, names.1, child_has_it))
     }
 
     pub(super) fn copy(&mut self, target: &Target) -> Result<(), String> {
@@ -57,7 +70,9 @@ impl Plan<'_> {
         }
         self.does(end, "fork P".to_owned())?;
         self.has_child[index(end)] = true;
-        self.child_has_pair[index(end)] = self.has_pair[index(end)];
+        for (_, child) in &mut self.links[index(end)] {
+            *child = true;
+        }
         for set in self.sets[index(end)].iter_mut().flatten() {
             let copies: Vec<_> = set.open.iter().map(|(name, _)| (name.clone(), true)).collect();
             set.open.extend(copies);
@@ -77,6 +92,9 @@ impl Plan<'_> {
         self.does(end, "in P leave 0".to_owned())?;
         self.does(end, "reap P".to_owned())?;
         self.has_child[index(end)] = false;
+        for (_, child) in &mut self.links[index(end)] {
+            *child = false;
+        }
         for place in &mut self.sets[index(end)] {
             if let Some(set) = place {
                 set.open.retain(|(_, child)| !child);

@@ -71,7 +71,12 @@ impl Plan<'_> {
         self.does(end, format!("{prefix}epwait {name} 0 {max} {rounds}")).map(drop)
     }
 
-    pub(super) fn copy_set(&mut self, end: End, set: usize, how: &str) -> Result<(), String> {
+    pub(super) fn copy_set(
+        &mut self,
+        end: End,
+        set: usize,
+        how: &'static str,
+    ) -> Result<(), String> {
         let (at, copy) = (index(end), format!("F{set}"));
         let Some(known) = &self.sets[at][set] else { return Ok(()) };
         let Some((name, _)) = known.open.iter().find(|(_, child)| !child).cloned() else {
@@ -84,9 +89,9 @@ impl Plan<'_> {
             "dup" => drop(self.does(end, format!("dup {name} {copy}"))?),
             "dupfd" => drop(self.does(end, format!("dupfd {name} {copy} 200"))?),
             _ => {
-                self.make_link(end)?;
-                self.does(end, format!("give U {name}"))?;
-                self.does(end, format!("take V {copy}"))?;
+                let (from, to, _) = self.make_link(end, how)?;
+                self.does(end, format!("give {from} {name}"))?;
+                self.does(end, format!("take {to} {copy}"))?;
             }
         }
         if let Some(known) = &mut self.sets[at][set] {

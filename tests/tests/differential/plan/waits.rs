@@ -27,12 +27,15 @@ impl Plan<'_> {
             return Ok(());
         }
         let name = &target.name;
-        let is_bare = call.starts_with("bare") || call == "aiopoll";
-        // What it sleeps in would be left behind by a signal.
-        if is_bare && matches!(waker, Waker::Signal { .. }) {
+        let is_unseen = call.starts_with("bare") || matches!(call, "aiopoll" | "signalled");
+        if call == "signalled" && !side.announces {
             return Ok(());
         }
-        if is_bare {
+        // What it sleeps in would be left behind by a signal.
+        if is_unseen && matches!(waker, Waker::Signal { .. }) {
+            return Ok(());
+        }
+        if is_unseen {
             self.does(target.end, format!("recv {name} 100 dontwait"))?;
         }
         let command = match (call, waker) {
@@ -42,6 +45,10 @@ impl Plan<'_> {
             ("waitall", _) => format!("recv {name} 100 waitall"),
             ("poll", _) => format!("poll {name} in -1"),
             ("pollhup", _) => format!("poll {name} rdhup -1"),
+            ("signalled", _) => {
+                self.does(target.end, "signalled".to_owned())?;
+                format!("signalled {PATIENCE_MS}")
+            }
             ("barepoll" | "bareppoll" | "bareselect" | "aiopoll", _) => {
                 format!("{call} {name} in {PATIENCE_MS}")
             }
