@@ -264,7 +264,15 @@ fn announced() -> Steps {
 
 fn passing() -> Steps {
     let link = one_of(&["pair", "accepted", "connected"]);
-    vec![(8, at(link.prop_map(|link| Act::Pass { link })))]
+    let made = (end(), one_of(&["pair", "accepted"]));
+    vec![
+        (10, at(link.prop_map(|link| Act::Pass { link }))),
+        (4, made.prop_map(|(end, link)| Step::Link { end, link }).boxed()),
+        (4, end().prop_map(|end| Step::Fork { end }).boxed()),
+        (2, end().prop_map(|end| Step::Reap { end }).boxed()),
+        (6, any::<bool>().prop_map(|warm| Step::Connect { warm, early: None }).boxed()),
+        (8, at(Just(Act::Close))),
+    ]
 }
 
 fn borrowed() -> Steps {
@@ -451,10 +459,12 @@ fn chosen() -> &'static (Vec<fn() -> Steps>, bool) {
     })
 }
 
-/// `lots`: which of the classes are in, a bit for each.
-pub fn step(lots: u32) -> impl Strategy<Value = Step> {
+/// `lots`: which of the classes are in, a bit for each; one is in for certain.
+pub fn step(certain: u64, lots: u32) -> impl Strategy<Value = Step> {
     let (classes, all) = chosen();
-    let chosen = classes.iter().enumerate().filter(|(nth, _)| *all || lots >> nth & 1 != 0);
+    let certain = (certain % classes.len().max(1) as u64) as usize;
+    let is_in = |nth: usize| *all || nth == certain || lots >> nth & 1 != 0;
+    let chosen = classes.iter().enumerate().filter(|(nth, _)| is_in(*nth));
     let steps = chosen.flat_map(|(_, steps)| steps());
     Union::new_weighted(basic().into_iter().chain(steps).collect())
 }

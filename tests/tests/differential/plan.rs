@@ -236,6 +236,7 @@ impl<'a> Plan<'a> {
             Step::Wait { end, from, in_child, max } => self.wait(end, from, in_child, max),
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
             Step::CloseSet { end, from, in_child } => self.close_set(end, from, in_child),
+            Step::Link { end, link } => self.make_link(end, link).map(drop),
             Step::Fork { end } => self.fork(end),
             Step::Reap { end } => self.reap(end),
             Step::At(at, ref act) => {

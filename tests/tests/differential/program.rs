@@ -74,6 +74,11 @@ pub enum Step {
         from: SetPlace,
         in_child: bool,
     },
+    /// Unix sockets to pass descriptors over, which children born later have too.
+    Link {
+        end: End,
+        link: &'static str,
+    },
     Fork {
         end: End,
     },
@@ -234,13 +239,13 @@ pub struct Mood {
 }
 
 /// Steps of some classes only: with all of them at once, each would come too seldom to meet
-/// itself.
-pub fn programs(steps_max: usize) -> impl Strategy<Value = (Mood, Vec<Step>)> {
+/// itself. One class, by its number, is in for certain.
+pub fn programs(class: u64, steps_max: usize) -> impl Strategy<Value = (Mood, Vec<Step>)> {
     let mood =
         (any::<bool>(), prop_oneof![2 => Just(0u32), 1 => Just(50), 1 => Just(300)], 1..1000u64)
             .prop_map(|(spins, chaos_permille, seed)| Mood { spins, chaos_permille, seed });
     let steps = (any::<u32>(), any::<u32>()).prop_ind_flat_map(move |(one, other)| {
-        prop::collection::vec(classes::step(one & other), 1..steps_max)
+        prop::collection::vec(classes::step(class, one & other), 1..steps_max)
     });
     (mood, steps)
 }
