@@ -15,6 +15,7 @@ pub mod by_number;
 pub mod extras;
 pub mod memory;
 pub mod past;
+pub mod scheduling;
 pub mod sigio;
 pub mod signals;
 

@@ -1,0 +1,193 @@
+//! Threads that get in each other's way on one connection: `threads closing SEED ROUNDS` or
+//! `threads realtime SEED ROUNDS`. Says `done` and what was done, or ends by a signal.
+//!
+//! What each call gives is a matter of chance; that all bytes arrive, that nobody hangs and
+//! that nothing is touched that is gone, is not.
+
+use std::io::{Error, Result};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use yasmin_tests::sys::{self, Fd, borrowed, libc, scheduling};
+
+const MARK: u8 = b'x';
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit.max(1)
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let [seed, rounds] = numbers[..] else {
+        eprintln!("threads closing|realtime SEED ROUNDS");
+        return ExitCode::FAILURE;
+    };
+    let done = match words[0].as_str() {
+        "closing" => closing(seed, rounds),
+        _ => real_time(rounds),
+    };
+    match done {
+        Ok(what) => println!("done {what}"),
+        Err(error) => {
+            println!("failed: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn listener() -> Result<(Fd, SocketAddr)> {
+    let fd = sys::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
+    sys::bind(fd, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+    sys::listen(fd, 50)?;
+    Ok((fd, sys::getsockname(fd)?))
+}
+
+fn pair((listener, address): (Fd, SocketAddr)) -> Result<(Fd, Fd)> {
+    let connects = sys::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
+    sys::connect(connects, address)?;
+    let (accepts, _) = sys::accept(listener, libc::SOCK_CLOEXEC)?;
+    for fd in [connects, accepts] {
+        sys::set_int(fd, libc::SOL_TCP, libc::TCP_NODELAY, 1)?;
+        sys::set_nonblocking(fd, true)?;
+    }
+    Ok((connects, accepts))
+}
+
+/// Two threads read a connection, two wait on the set that holds it, one begins children in
+/// borrowed memory, and one closes it under them all.
+fn closing(seed: u64, rounds: u64) -> Result<String> {
+    let set = sys::epoll_create()?;
+    let listener = listener()?;
+    let (shared, over) = (AtomicI32::new(-1), AtomicBool::new(false));
+    let (reads, strange) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut buffer = [0; 512];
+                while !over.load(Ordering::SeqCst) {
+                    let fd = shared.load(Ordering::SeqCst);
+                    if fd < 0 {
+                        std::thread::yield_now();
+                    } else if let Ok(got) = sys::recv(fd, &mut buffer, libc::MSG_DONTWAIT) {
+                        reads.fetch_add(1, Ordering::SeqCst);
+                        let wrong = buffer[..got].iter().filter(|byte| **byte != MARK).count();
+                        strange.fetch_add(wrong as u64, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        for timeout_ms in [0, 1] {
+            scope.spawn({
+                let over = &over;
+                move || {
+                    while !over.load(Ordering::SeqCst) {
+                        let _ = sys::epoll_wait(set, 16, timeout_ms);
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                let fd = shared.load(Ordering::SeqCst);
+                if fd >= 0 {
+                    let _ = borrowed::child_uses(fd, "dup2");
+                }
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        });
+        let result = (0..rounds).try_for_each(|round| {
+            let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round << 1 | 1);
+            let (connects, accepts) = pair(listener)?;
+            let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+            sys::epoll_ctl(set, libc::EPOLL_CTL_ADD, accepts, events, 0)?;
+            let (block, mut answer) = ([MARK; 64], [0; 64]);
+            for _ in 0..3 {
+                let _ = sys::send(accepts, &block, libc::MSG_NOSIGNAL);
+                let _ = sys::send(connects, &block, libc::MSG_NOSIGNAL);
+                let _ = sys::recv(connects, &mut answer, 0);
+            }
+            shared.store(accepts, Ordering::SeqCst);
+            for nth in 0..20 + random.below(40) {
+                let _ = sys::send(connects, &block, libc::MSG_NOSIGNAL);
+                if nth % 4 == 0 {
+                    std::thread::sleep(Duration::from_micros(random.below(30)));
+                }
+            }
+            let closed = sys::close(accepts);
+            shared.store(-1, Ordering::SeqCst);
+            sys::close(connects)?;
+            closed
+        });
+        over.store(true, Ordering::SeqCst);
+        result
+    })?;
+    match strange.load(Ordering::SeqCst) {
+        0 => Ok(format!("{rounds} rounds, {} reads", reads.load(Ordering::SeqCst))),
+        strange => Err(Error::other(format!("{strange} bytes that nobody sent"))),
+    }
+}
+
+/// Two threads of different real-time priority on one CPU send on one connection; all arrives.
+fn real_time(rounds: u64) -> Result<String> {
+    scheduling::end_after(30);
+    let (connects, accepts) = pair(listener()?)?;
+    let allowed = std::thread::spawn(|| scheduling::real_time(1)).join();
+    if !matches!(allowed, Ok(Ok(()))) {
+        return Ok("nothing: real-time threads are not allowed".to_owned());
+    }
+    let sends = |priority: i32| -> Result<()> {
+        scheduling::pin(0)?;
+        scheduling::real_time(priority)?;
+        let block = [MARK; 100];
+        for round in 0..rounds {
+            let mut done = 0;
+            while done < block.len() {
+                match sys::send(connects, &block[done..], libc::MSG_NOSIGNAL) {
+                    Ok(sent) => done += sent,
+                    Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                        sys::poll_events(connects, libc::POLLOUT, 1000)?;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            // The one that goes before others lets them in at odd moments.
+            if priority > 1 && round % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(20 + round % 50));
+            }
+        }
+        Ok(())
+    };
+    let total = 2 * 100 * rounds;
+    let got = std::thread::scope(|scope| -> Result<u64> {
+        let senders = [1, 2].map(|priority| scope.spawn(move || sends(priority)));
+        let (mut got, mut buffer) = (0, vec![0; 4096]);
+        while got < total {
+            match sys::recv(accepts, &mut buffer, 0) {
+                Ok(0) => return Err(Error::other(format!("the end after {got}"))),
+                Ok(len) => got += len as u64,
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                    if sys::poll_events(accepts, libc::POLLIN, 10_000)? == 0 {
+                        return Err(Error::other(format!("nothing more after {got} of {total}")));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        for sender in senders {
+            sender.join().map_err(|_| Error::other("a sender panicked"))??;
+        }
+        Ok(got)
+    })?;
+    Ok(format!("{got} bytes"))
+}
