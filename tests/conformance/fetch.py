@@ -66,6 +66,19 @@ def linux(cache, paths):
     return root
 
 
+def npm(cache, name, number):
+    """The folder of a package of npm's."""
+    folder = cache / f"{name.replace('/', '-')}-{number}"
+    if not (folder / ".complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        call(["npm", "pack", "--silent", f"{name}@{number}"], cwd=folder)
+        (archive,) = folder.glob("*.tgz")
+        call(["tar", "-xzf", archive, "-C", folder])
+        archive.unlink()
+        (folder / ".complete").touch()
+    return folder / "package"
+
+
 def source(cache, name, release):
     """Folder and version of a source package's upstream part, as `release` has it."""
     state = cache / f"apt-{release}"

@@ -20,16 +20,17 @@ class Tests:
 
     timeout_s = 1800
 
-    def __init__(self, name, node, files):
+    def __init__(self, name, node, files, environment=None):
         self.name = name
         self.node = node
         self.files = files
+        self.environment = environment or {}
 
     def run(self, run, folder, only=()):
         files = [path for path in self.files if not only or path.stem in only]
         out = folder / "results"
         driver = pathlib.Path(__file__).with_name("node_driver.py")
-        run(["python3", driver, out, self.node, *files], {}, self.timeout_s)
+        run(["python3", driver, out, self.node, *files], self.environment, self.timeout_s)
         results = {}
         for line in out.read_text().splitlines() if out.exists() else []:
             word, name = line.split(" ", 1)
@@ -52,13 +53,7 @@ class Suite:
             raise fetch.Unavailable("npm is not installed")
         tree, self.version = fetch.source(cache, "nodejs", RELEASE)
         number = re.match(r"[\d.]+", self.version)[0]
-        folder = cache / f"node-{number}"
-        self.node = folder / "package/bin/node"
-        if not self.node.exists():
-            folder.mkdir(exist_ok=True)
-            fetch.call(["npm", "pack", f"{PACKAGE}@{number}"], cwd=folder)
-            (archive,) = folder.glob("*.tgz")
-            fetch.call(["tar", "-xzf", archive, "-C", folder])
+        self.node = fetch.npm(cache, PACKAGE, number) / "bin/node"
         self.tests = tree / "test/parallel"
 
     def batches(self, short):

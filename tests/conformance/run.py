@@ -20,15 +20,30 @@ import tempfile
 import threading
 import time
 
+import bun
 import cpython
+import crates
 import fetch
+import jobs
+import libevent
 import libuv
 import linux
 import modes
 import node
 import report
+import zeromq
 
-SUITES = [cpython.Suite(), linux.Suite(), libuv.Suite(), node.Suite()]
+SUITES = [
+    jobs.Suite(),
+    cpython.Suite(),
+    linux.Suite(),
+    libuv.Suite(),
+    node.Suite(),
+    bun.Suite(),
+    crates.Suite(),
+    libevent.Suite(),
+    zeromq.Suite(),
+]
 AGAIN = 3
 
 
@@ -157,7 +172,8 @@ def main():
             say(f"{suite.name}: not run, {reason}")
             table.notes[suite.name] = f"not run, {str(reason).splitlines()[0]}"
             continue
-        table.versions[suite.name] = suite.version
+        if suite.version:
+            table.versions[suite.name] = suite.version
         table.notes.pop(suite.name, None)
         lane = [
             (suite, batch, table.row(suite.name, batch.name))
