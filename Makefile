@@ -44,8 +44,8 @@ TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
 JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
 	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika mpirun.openmpi:openmpi-bin \
 	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
-# npm too, for Node.js's own tests; without it they are left out, with a line.
-CONFORMANCE_NEEDS = python3:python3 cc:gcc make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils
+# npm too, for Node.js's own tests and Bun; without it they are left out, with a line.
+CONFORMANCE_NEEDS = python3:python3 cc:gcc c++:g++ make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils
 VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils
 
 # The library has no std: it is built and linted as what it is, never as a test.
@@ -142,7 +142,7 @@ SUITES = python3 tests/conformance/run.py --bin $(RELEASE) --cache $(TARGET)/con
 conformance: needs-conformance build
 	$(SUITES) --jobs $(shell nproc) --json $(TARGET)/conformance.json $(CONFORMANCE)
 
-# A part that takes some two minutes.
+# A part that takes some three minutes.
 conformance-short: build
 	$(SUITES) --short --modes plain,forced,chaos
 

@@ -104,7 +104,8 @@ class Suite:
         self.jobs = build(folder, "build", "-p", "echo")
         self.tests = {}
         for name in VERSIONS:
-            options = ["-p", name]
+            # Not by -p: others may have another copy of it among what they use.
+            options = ["--manifest-path", f"{name}/Cargo.toml"]
             for path in sorted((folder / name / "tests").glob("*.rs")):
                 if re.match(KINDS[name], path.stem):
                     options += ["--test", path.stem]

@@ -4,7 +4,6 @@ import re
 import subprocess
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-MIRROR = "http://deb.debian.org/debian"
 
 
 class Unavailable(Exception):
@@ -79,6 +78,16 @@ def npm(cache, name, number):
     return folder / "package"
 
 
+def mirror():
+    """Where this machine gets Debian's packages from."""
+    what = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Identifier: Packages"]
+    for line in call(what).splitlines():
+        label, _, address = line.partition(" ")
+        if label == "Debian":
+            return address
+    raise Unavailable("apt has no list of Debian's packages; apt-get update")
+
+
 def source(cache, name, release):
     """Folder and version of a source package's upstream part, as `release` has it."""
     state = cache / f"apt-{release}"
@@ -86,7 +95,7 @@ def source(cache, name, release):
     if not (folder / ".complete").exists():
         for below in ("lists/partial", "cache/archives/partial"):
             (state / below).mkdir(parents=True, exist_ok=True)
-        line = f"deb-src [signed-by={KEYRING}] {MIRROR} {release} main\n"
+        line = f"deb-src [signed-by={KEYRING}] {mirror()} {release} main\n"
         (state / "sources.list").write_text(line)
         options = [
             f"-oDir::Etc::sourcelist={state}/sources.list",

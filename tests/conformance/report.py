@@ -85,7 +85,8 @@ def cell(mode, result):
 
 HEAD = """# Conformance
 
-Other people's tests of sockets, on plain TCP and under `yasmin run`, made by `make conformance`.
+Other people's tests of sockets, and jobs of our own where those send too little or cannot be had, on
+plain TCP and under `yasmin run`, made by `make conformance`.
 A test has to end as it does on plain TCP. Behind the number of passes: how many of the bytes of
 connections that had a channel went through rings, so that a pass by not accelerating is visible.
 
@@ -94,6 +95,11 @@ connections that had a channel went through rings, so that a pass by not acceler
 - *defaults*: as `yasmin run` does, from 16 messages or 64 KiB on;
 - *parking and opening at random*: a channel from the first byte, and one protocol step of twenty
   takes the unlikely turn (parks, does not offer, does not open) or is delayed.
+
+*Waits*, and what is called jobs elsewhere: an echo server and a client that checks each byte, of
+1 to 200 connections at once and messages of up to 500 KB, with itself and opposite threads that block.
+Bun, smol and async-std wait by system calls of their own, which the library does not see. The packages of
+mio and smol leave their tests out; polling is what smol and async-std wait by.
 
 A test that ends differently runs again alone, three times each way. Tests that fail or are
 skipped on plain TCP, for the machine's sake, have to do the same under `yasmin run`.
