@@ -31,6 +31,7 @@ import linux
 import modes
 import node
 import report
+import twisted
 import zeromq
 
 SUITES = [
@@ -43,6 +44,7 @@ SUITES = [
     crates.Suite(),
     libevent.Suite(),
     zeromq.Suite(),
+    twisted.Suite(),
 ]
 AGAIN = 3
 
