@@ -60,12 +60,14 @@ class Job:
         return results
 
 
-def built_echo(cache):
+def built_echo(cache, *options):
     """echo.c's program."""
-    source, program = SOURCES / "echo.c", cache / "echo"
+    source = SOURCES / "echo.c"
+    program = cache / "".join(["echo", *options])
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         cache.mkdir(parents=True, exist_ok=True)
-        fetch.call(["cc", "-O2", "-Wall", "-Wextra", source, "-o", program, "-lpthread"])
+        warn = ["-Wall", "-Wextra"]
+        fetch.call(["cc", "-O2", *warn, *options, source, "-o", program, "-lpthread"])
     return program
 
 
@@ -80,7 +82,8 @@ UNSEEN = [
     "bare-fresh-epoll",
     "bare-aio",
 ]
-SHORT = ["dup-epoll", "fresh-epoll", "mixed-epoll", "bare-poll", "bare-epoll", "bare-aio"]
+SHORT_SEEN = ["edge-epoll", "dup-epoll", "fresh-epoll"]
+SHORT_UNSEEN = ["mixed-epoll", "bare-poll", "bare-epoll", "bare-aio"]
 
 
 class Suite:
@@ -93,14 +96,15 @@ class Suite:
 
     def prepare(self, cache):
         self.echo = built_echo(cache)
+        self.bare = built_echo(cache, "-DBARE")
         self.version = None
 
     def batches(self, short):
-        opposite = f"{self.echo} threads"
-        if short:
-            programs = {wait: f"{self.echo} {wait}" for wait in SHORT}
-            return [Job("some", programs, opposite, ["many"])]
-        return [
-            Job(name, {wait: f"{self.echo} {wait}" for wait in waits}, opposite)
-            for name, waits in {"by libc": SEEN, "past libc": UNSEEN}.items()
-        ]
+        loads = ["many"] if short else LOADS
+        for name, program, waits in (
+            ("by libc", self.echo, SHORT_SEEN if short else SEEN),
+            ("past libc", self.bare, SHORT_UNSEEN if short else UNSEEN),
+            ("past libc by made code", self.echo, SHORT_UNSEEN[:2] if short else UNSEEN),
+        ):
+            programs = {wait: f"{program} {wait}" for wait in waits}
+            yield Job(name, programs, f"{self.echo} threads", loads)
