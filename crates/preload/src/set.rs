@@ -95,6 +95,8 @@ pub struct Set {
     passed: AtomicU32,
     hot: List,
     cursor: AtomicU32,
+    /// How often the list was gone through.
+    round: AtomicU32,
     dirty: List,
     tight: Tight,
     /// Not 0: something only the kernel knows is wanted now.

@@ -31,6 +31,8 @@ pub struct Registration {
     at: AtomicI32,
     /// Its place in the set's hot list plus 1; 0: it is not there.
     pub hot: AtomicU32,
+    /// The round of its set that looked at it last.
+    pub round: AtomicU32,
     /// Looks at the set since something came.
     pub idle: AtomicU32,
     /// Ring tail that an edge-triggered wait was last told of.
@@ -177,6 +179,7 @@ pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
     one.number.store(fd, Ordering::Relaxed);
     one.hot.store(0, Ordering::Relaxed);
     one.idle.store(0, Ordering::Relaxed);
+    one.round.store(0, Ordering::Relaxed);
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
     one.set.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
     one.link(fd);

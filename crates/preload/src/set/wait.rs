@@ -328,7 +328,8 @@ impl Set {
     fn collect(&self, wait: &Wait, skip: usize) -> usize {
         let mut found = skip;
         let mut index = self.cursor.load(Ordering::Relaxed);
-        // What is dropped on the way moves another one to its place: the bound is the length.
+        let round = self.round.fetch_add(1, Ordering::Relaxed) + 1;
+        // What is dropped on the way moves another one to its place, which may have been here.
         for _ in 0..self.hot.len() {
             if found as c_int == wait.max {
                 break;
@@ -337,6 +338,10 @@ impl Set {
                 index = 0;
             }
             let Some(one) = self.hot.get(index) else { break };
+            if one.round.swap(round, Ordering::Relaxed) == round {
+                index += 1;
+                continue;
+            }
             let is_last = found as c_int + 1 == wait.max;
             let mut events = self.ready(one, is_last);
             if events != 0 {
