@@ -15,9 +15,11 @@ pub mod by_number;
 pub mod extras;
 pub mod memory;
 pub mod past;
+pub mod pointers;
 pub mod scheduling;
 pub mod sigio;
 pub mod signals;
+pub mod ways;
 
 use std::io::{Error, Result};
 use std::mem::{MaybeUninit, size_of, zeroed};
@@ -429,9 +431,30 @@ pub fn sendfile(fd: Fd, file: Fd, offset: u64, len: usize) -> Result<usize> {
     check(unsafe { libc::sendfile64(fd, file, &raw mut offset, len) })
 }
 
+/// From where the descriptor is, as for what has no places.
+pub fn sendfile_on(fd: Fd, from: Fd, len: usize) -> Result<usize> {
+    // SAFETY: no memory involved.
+    check(unsafe { libc::sendfile64(fd, from, null_mut(), len) })
+}
+
 pub fn splice(from: Fd, to: Fd, len: usize, flags: u32) -> Result<usize> {
     // SAFETY: null offsets mean the descriptors' own.
     check(unsafe { libc::splice(from, null_mut(), to, null_mut(), len, flags) })
+}
+
+/// O_ASYNC, by fcntl or by ioctl, for this process.
+pub fn set_async(fd: Fd, on: bool, by_ioctl: bool) -> Result<()> {
+    let number = c_int::from(on);
+    // SAFETY: a number of ours.
+    unsafe {
+        check_int(libc::fcntl(fd, libc::F_SETOWN, libc::getpid()))?;
+        if by_ioctl {
+            return check_int(libc::ioctl(fd, libc::FIOASYNC, &raw const number)).map(drop);
+        }
+        let flags = check_int(libc::fcntl(fd, libc::F_GETFL))? & !libc::O_ASYNC;
+        let more = if on { libc::O_ASYNC } else { 0 };
+        check_int(libc::fcntl(fd, libc::F_SETFL, flags | more)).map(drop)
+    }
 }
 
 pub fn pipe() -> Result<(Fd, Fd)> {

@@ -125,7 +125,7 @@ fn is_on_stack(base: usize, len_bytes: usize) -> bool {
 #[inline]
 fn is_page_readable(page: usize) -> bool {
     let seen = &SEEN[(page / PAGE) % SEEN.len()];
-    page != 0 && seen.load(Ordering::Relaxed) == page || can_be_read(page, seen)
+    page != 0 && (seen.load(Ordering::Relaxed) == page || can_be_read(page, seen))
 }
 
 /// Asks by a call that changes nothing and that sandboxes allow: it reads a signal mask, /then/

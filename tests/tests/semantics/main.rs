@@ -25,6 +25,7 @@ mod starved;
 mod time;
 mod unread;
 mod waiting;
+mod ways;
 
 use yasmin_tests::peer;
 use yasmin_tests::script::{Duo, compare, compare_waiting};

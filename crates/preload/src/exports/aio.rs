@@ -240,9 +240,10 @@ fn pipe_of(conn: &'static Conn, block: &Block) -> Option<c_int> {
     let mut ends = [-1 as c_int; 2];
     let len = match block.opcode {
         PREAD => block.len as usize,
-        // SAFETY: looked at there.
         PREADV => {
-            unsafe { Buffers::many(block.buf as *const IoVec, block.len as usize) }?.len_bytes
+            let parts = block.buf as *const IoVec;
+            // SAFETY: as the program passed them, looked at there.
+            unsafe { Buffers::many(parts, block.len as usize) }?.len_bytes
         }
         POLL if block.buf as i16 & sys::POLLIN != 0 => 0,
         _ => return None,

@@ -30,6 +30,15 @@ fn list_of<'a>(fds: *mut PollFd, count: u64) -> Option<&'a mut [PollFd]> {
         .then(|| unsafe { core::slice::from_raw_parts_mut(fds, count as usize) })
 }
 
+/// A time that the kernel reads, or null; libc's own entries would look at it themselves.
+fn is_time(time: *const TimeSpec) -> bool {
+    let is_there = time.is_null() || memory::is_readable(time, 1);
+    if !is_there {
+        sys::set_errno(sys::EFAULT);
+    }
+    is_there
+}
+
 /// A program's signal mask, or null.
 fn is_mask(mask: *const c_void) -> bool {
     mask.is_null() || memory::is_readable(mask.cast::<u64>(), 1)
@@ -54,6 +63,9 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const TimeSpec,
     mask: *const c_void,
 ) -> c_int {
+    if !is_time(timeout) {
+        return -1;
+    }
     let limit = Timeout::from_timespec(timeout).filter(|_| is_mask(mask));
     let (Some(timeout), Some(fds)) = (limit, list_of(fds, count)) else {
         // SAFETY: the program's own arguments.
@@ -84,6 +96,9 @@ pub unsafe extern "C" fn select(
     except: *mut u64,
     timeout: *mut TimeSpec,
 ) -> c_int {
+    if !is_time(timeout) {
+        return -1;
+    }
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::select(count, read, write, except, timeout) };
     let Some(sets) = (Sets { count, read, write, except }).concerning() else { return kernel() };
@@ -122,6 +137,9 @@ pub unsafe extern "C" fn pselect(
     timeout: *const TimeSpec,
     mask: *const c_void,
 ) -> c_int {
+    if !is_time(timeout) {
+        return -1;
+    }
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::pselect(count, read, write, except, timeout, mask) };
     let sets = Sets { count, read, write, except };

@@ -3,7 +3,7 @@
 use std::io::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 
-use yasmin_tests::sys::{self, Fd, by_number, errno_name, libc, past, stdio};
+use yasmin_tests::sys::{self, Fd, by_number, errno_name, libc, past, stdio, ways};
 
 use crate::{Script, number, wrong};
 
@@ -110,9 +110,9 @@ fn send(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
             sys::close(write_end)?;
             sent
         }
-        other => match past::write(other, fd, &data)? {
+        other => match ways::send(other, fd, &data)? {
             Some(sent) => Ok(sent),
-            None => return Err(wrong(other)),
+            None => past::write(other, fd, &data)?.ok_or_else(|| wrong(other)),
         },
     }?;
     stream.advance(sent);
@@ -178,9 +178,18 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
             sys::close(write_end)?;
             Ok(got)
         }
-        other => match past::read(other, fd, &mut data)? {
+        // sendfile takes from a socket when it gives to a pipe.
+        "sendfile" => {
+            let (read_end, write_end) = sys::pipe()?;
+            let moved = sys::sendfile_on(write_end, fd, data.len())?;
+            let got = sys::read(read_end, &mut data[..moved])?;
+            sys::close(read_end)?;
+            sys::close(write_end)?;
+            Ok(got)
+        }
+        other => match ways::receive(other, fd, &mut data)? {
             Some(got) => Ok(got),
-            None => return Err(wrong(other)),
+            None => past::read(other, fd, &mut data)?.ok_or_else(|| wrong(other)),
         },
     }?;
     if flags & libc::MSG_OOB != 0 {

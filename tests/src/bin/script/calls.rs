@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use yasmin_tests::sys::memory::{self, Part};
-use yasmin_tests::sys::{self, errno_name, extras, libc, signals};
+use yasmin_tests::sys::{self, errno_name, extras, libc, pointers, signals};
 
 use crate::bytes::flags_of;
 use crate::{Object, Script, number, ok, wrong};
@@ -17,6 +17,11 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         ["badheader", name, form, kind] => {
             let moved = memory::bad_header(script.object(name)?.fd, form, kind)?;
             moved.map(|moved| moved.to_string()).ok_or_else(|| wrong(&words.join(" ")))
+        }
+        // Every call that takes a pointer, with one to memory of that kind.
+        ["badpointers", name, kind] => {
+            let at = pointers::bad_memory(kind)?.ok_or_else(|| wrong(kind))?;
+            pointers::call_with(script.object(name)?.fd, at).map(|told| told.join(", "))
         }
         ["errqueue", name] => extras::error_queue(script.object(name)?.fd),
         ["recvcontrol", name, len] => {
@@ -94,6 +99,7 @@ fn signal_of(name: &str) -> Result<i32> {
     Ok(match name {
         "pipe" => libc::SIGPIPE,
         "urg" => libc::SIGURG,
+        "io" => libc::SIGIO,
         "usr2" => libc::SIGUSR2,
         other => return Err(wrong(other)),
     })

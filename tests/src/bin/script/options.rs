@@ -34,6 +34,7 @@ fn option_of(name: &str) -> Result<(i32, i32)> {
         "peekoff" => (socket, libc::SO_PEEK_OFF),
         "busypoll" => (socket, libc::SO_BUSY_POLL),
         "timestampns" => (socket, libc::SO_TIMESTAMPNS),
+        "timestampingnew" => (socket, 65),
         "inq" => (libc::SOL_TCP, libc::TCP_INQ),
         "fastopen" => (libc::SOL_TCP, libc::TCP_FASTOPEN),
         "fastopenconnect" => (libc::SOL_TCP, libc::TCP_FASTOPEN_CONNECT),
@@ -47,6 +48,9 @@ pub fn set(fd: Fd, option: &str, value: i32) -> Result<String> {
     match option {
         "rcvtimeo" => sys::set_timeout(fd, libc::SO_RCVTIMEO, value.into()),
         "sndtimeo" => sys::set_timeout(fd, libc::SO_SNDTIMEO, value.into()),
+        // SIGIO for what comes, by the one call or the other.
+        "async" => sys::set_async(fd, value != 0, false),
+        "asyncbyioctl" => sys::set_async(fd, value != 0, true),
         "linger" => sys::set_linger(fd, (value >= 0).then_some(value)),
         other => {
             let (level, option) = option_of(other)?;
