@@ -24,6 +24,7 @@ mod special;
 mod starved;
 mod time;
 mod unread;
+mod unseen;
 mod waiting;
 mod ways;
 

@@ -1,0 +1,249 @@
+//! Text as compilers and people write it, and real programs as another disassembler reads them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use proptest::prelude::*;
+use yasmin_text::{Concern, Found, Text, Unwind, concern, decode, judge, next};
+
+fn all(code: &[u8]) -> Vec<(usize, Found)> {
+    let text = Text { code, address: 0, unwind: None };
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(here) = next(code, at) {
+        found.push((here, judge(&text, here)));
+        at = here + 1;
+    }
+    found
+}
+
+fn one(code: &[u8]) -> Found {
+    match all(code)[..] {
+        [(_, found)] => found,
+        ref found => panic!("{found:?}"),
+    }
+}
+
+#[test]
+fn a_number_is_known_where_all_ways_bring_it() {
+    // mov $7, %eax; syscall
+    assert_eq!(one(b"\xb8\x07\0\0\0\x0f\x05\xc3"), Found::Call(7, None));
+    // mov $7, %rax; mov $3, %esi; syscall
+    assert_eq!(one(b"\x48\xc7\xc0\x07\0\0\0\xbe\x03\0\0\0\x0f\x05"), Found::Call(7, Some(3)));
+    // xor %eax, %eax; mov %rdx, %rdi; syscall
+    assert_eq!(one(b"\x31\xc0\x48\x89\xd7\x0f\x05"), Found::Call(0, None));
+    // push $60; pop %rax; syscall
+    assert_eq!(one(b"\x6a\x3c\x58\x0f\x05"), Found::Call(60, None));
+    // mov $202, %ebp; call; mov %ebp, %eax; syscall: ebp outlives calls
+    let kept = b"\xbd\xca\0\0\0\xe8\0\0\0\0\x89\xe8\x0f\x05";
+    assert_eq!(one(kept), Found::Call(202, None));
+}
+
+#[test]
+fn a_number_is_not_known_where_one_way_does_not_bring_it() {
+    // mov %edi, %eax; syscall
+    assert_eq!(one(b"\x89\xf8\x0f\x05"), Found::AnyCall);
+    // mov $7, %eax; call; syscall
+    assert_eq!(one(b"\xb8\x07\0\0\0\xe8\0\0\0\0\x0f\x05"), Found::AnyCall);
+    // mov $7, %eax; mov (%rdi), %al; syscall
+    assert_eq!(one(b"\xb8\x07\0\0\0\x8a\x07\x0f\x05"), Found::AnyCall);
+    // mov $7, %eax; mov %bl, %ah; syscall
+    assert_eq!(one(b"\xb8\x07\0\0\0\x88\xdc\x0f\x05"), Found::AnyCall);
+    // je 1f; mov $7, %eax; 1: syscall
+    assert_eq!(one(b"\x74\x05\xb8\x07\0\0\0\x0f\x05"), Found::AnyCall);
+    // mov $7, %eax; 1: syscall; jmp 1b
+    assert_eq!(one(b"\xb8\x07\0\0\0\x0f\x05\xeb\xfc"), Found::AnyCall);
+    // mov $7, %eax; syscall, and a long jump to it from far behind
+    let mut far = b"\xb8\x07\0\0\0\x0f\x05\xc3".to_vec();
+    far.resize(1000, 0x90);
+    far.extend_from_slice(b"\xe9");
+    far.extend_from_slice(&(5 - 1005_i32).to_le_bytes());
+    far.push(0x90);
+    assert_eq!(one(&far), Found::AnyCall);
+    // int $0x80 has other numbers.
+    assert_eq!(one(b"\xb8\x07\0\0\0\xcd\x80"), Found::AnyCall);
+}
+
+#[test]
+fn a_loop_brings_the_number_again() {
+    // mov $202, %ebp; 1: mov %ebp, %eax; syscall; jne 1b
+    let again = b"\xbd\xca\0\0\0\x89\xe8\x0f\x05\x75\xfa\xc3";
+    assert_eq!(one(again), Found::Call(202, None));
+    // ret between, and what follows reached by the jump over it
+    let over = b"\x41\xb8\xca\0\0\0\x74\x02\xc3\x90\x44\x89\xc0\x0f\x05\xc3";
+    assert_eq!(one(over), Found::Call(202, None));
+}
+
+#[test]
+fn the_bytes_inside_another_instruction_are_none() {
+    // je +0x50f; mov $0x050f, %eax; movl $0x50f, 0x50f(%rip); lea 0x50f(%rax), %rbx
+    for code in [
+        &b"\x0f\x84\x0f\x05\0\0\xc3"[..],
+        b"\xb8\x0f\x05\0\0\xc3",
+        b"\xc7\x05\x0f\x05\0\0\x0f\x05\0\0\xc3",
+        b"\x48\x8d\x98\x0f\x05\0\0\xc3",
+    ] {
+        assert!(all(code).iter().all(|(_, found)| *found == Found::Nothing), "{code:x?}");
+    }
+}
+
+#[test]
+fn what_touches_no_socket_is_harmless() {
+    // futex, getpid, close, openat; tcgets; F_GETFL
+    for number in [202, 39, 3, 257] {
+        assert_eq!(concern(number, None), Concern::Harmless, "{number}");
+    }
+    assert_eq!(concern(16, Some(0x5401)), Concern::Harmless);
+    assert_eq!(concern(72, Some(3)), Concern::Harmless);
+    // read, poll, epoll_wait, io_submit; any ioctl; FIONBIO; F_DUPFD; a call of the future
+    for (number, second) in [(0, None), (7, None), (232, None), (209, None), (16, None)] {
+        assert_eq!(concern(number, second), Concern::Sockets, "{number}");
+    }
+    for (number, second) in [(16, Some(0x5421)), (72, Some(0)), (72, Some(4)), (100_000, None)] {
+        assert_eq!(concern(number, second), Concern::Sockets, "{number}");
+    }
+    assert_eq!(concern(425, None), Concern::Uring);
+}
+
+/// An ELF file's segments: what the dynamic linker would map.
+struct Elf(Vec<u8>);
+
+impl Elf {
+    fn read(path: &Path) -> Option<Self> {
+        let bytes = std::fs::read(path).ok()?;
+        let is_ours = bytes.get(..6)? == b"\x7fELF\x02\x01" && bytes.get(18)? == &62;
+        is_ours.then_some(Self(bytes))
+    }
+
+    fn number(&self, at: usize, len: usize) -> usize {
+        let mut bytes = [0; 8];
+        bytes[..len].copy_from_slice(&self.0[at..at + len]);
+        u64::from_le_bytes(bytes) as usize
+    }
+
+    /// Kind, flags, address and bytes of each segment.
+    fn segments(&self) -> Vec<(usize, usize, usize, &[u8])> {
+        let (table, size, count) = (self.number(32, 8), self.number(54, 2), self.number(56, 2));
+        let segment = |i| {
+            let at = table + i * size;
+            let (offset, len) = (self.number(at + 8, 8), self.number(at + 32, 8));
+            let bytes = self.0.get(offset..offset + len).unwrap_or_default();
+            (self.number(at, 4), self.number(at + 4, 4), self.number(at + 16, 8), bytes)
+        };
+        (0..count).map(segment).collect()
+    }
+
+    /// Addresses of instructions that enter the kernel.
+    fn calls(&self) -> BTreeSet<usize> {
+        let segments = self.segments();
+        let table = segments.iter().find(|segment| segment.0 == 0x6474_e550);
+        let unwind = table.and_then(|table| {
+            let holds = |segment: &&(usize, usize, usize, &[u8])| {
+                segment.0 == 1 && segment.2 <= table.2 && table.2 < segment.2 + segment.3.len()
+            };
+            let around = segments.iter().find(holds)?;
+            Unwind::new(around.3, around.2 as u64, table.2 as u64)
+        });
+        let mut calls = BTreeSet::new();
+        for &(kind, flags, address, code) in &segments {
+            let text = Text { code, address: address as u64, unwind };
+            let mut at = 0;
+            while let Some(here) = next(code, at).filter(|_| kind == 1 && flags & 1 != 0) {
+                if judge(&text, here) != Found::Nothing {
+                    calls.insert(address + here);
+                }
+                at = here + 1;
+            }
+        }
+        calls
+    }
+}
+
+/// As objdump sees it; `None` without objdump.
+fn calls_by_objdump(path: &Path) -> Option<BTreeSet<usize>> {
+    let out = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(path).output().ok()?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let calls = text.lines().filter(|line| {
+        line.ends_with("syscall") || line.contains("int    $0x80")
+    });
+    let address = |line: &str| usize::from_str_radix(line.split(':').next()?.trim(), 16).ok();
+    Some(calls.filter_map(address).collect())
+}
+
+/// Objects full of calls, with tables among their text, and without any.
+const OBJECTS: [&str; 5] = ["libc.so.6", "ld-linux-x86-64.so.2", "libcrypto.so.3", "libm.so.6", "libstdc++.so.6"];
+
+#[test]
+fn real_objects_as_objdump_reads_them() {
+    for name in OBJECTS {
+        let path = PathBuf::from("/usr/lib/x86_64-linux-gnu").join(name);
+        let Some(elf) = Elf::read(&path) else { continue };
+        let Some(mut expected) = calls_by_objdump(&path) else { continue };
+        if name == "libcrypto.so.3" {
+            // What objdump reads there are tables.
+            expected.clear();
+        }
+        assert_eq!(elf.calls(), expected, "{name}");
+    }
+}
+
+/// The lengths of all instructions of this test's own text.
+#[test]
+fn lengths_as_objdump_has_them() {
+    let path = std::env::current_exe().expect("this program");
+    let out = Command::new("objdump")
+        .args(["-d", "-w", "-j", ".text", "--insn-width=16"])
+        .arg(&path)
+        .output();
+    let Ok(out) = out else { return };
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let mut count = 0;
+    for line in text.lines() {
+        let mut columns = line.split('\t').skip(1);
+        let (Some(bytes), Some(words)) = (columns.next(), columns.next()) else { continue };
+        let bytes: Vec<u8> =
+            bytes.split_whitespace().filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+        if bytes.is_empty() || words.contains("(bad)") || words.starts_with('.') {
+            continue;
+        }
+        let len = decode(&bytes).map(|one| one.len_bytes);
+        assert_eq!(len, Some(bytes.len()), "{line}");
+        count += 1;
+    }
+    assert!(count > 1000 || text.is_empty(), "{count} instructions");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_harm(code in prop::collection::vec(any::<u8>(), 0..600)) {
+        for (at, _) in all(&code) {
+            prop_assert!(at + 2 <= code.len());
+        }
+        if let Some(one) = decode(&code) {
+            prop_assert!((1..=15).contains(&one.len_bytes) && one.len_bytes <= code.len());
+        }
+    }
+
+    #[test]
+    fn any_table_is_read_without_harm(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        count in any::<u32>(),
+        address in any::<u64>(),
+        asked in any::<u64>(),
+    ) {
+        let mut table = vec![1, 0x1b, 3, 0x3b, 0, 0, 0, 0];
+        table.extend_from_slice(&count.to_le_bytes());
+        table.extend_from_slice(&bytes);
+        let code = [&bytes[..], b"\x0f\x05"].concat();
+        if let Some(unwind) = Unwind::new(&table, address, address) {
+            for asked in [asked, address, address.wrapping_add(20)] {
+                if let Some((start, end)) = unwind.function(asked) {
+                    prop_assert!(start <= asked && asked < end);
+                }
+                let text = Text { code: &code, address: asked, unwind: Some(unwind) };
+                judge(&text, bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Any text with any unwind table: read without harm.
+#![no_main]
+
+use yasmin_text::{Text, Unwind, judge, next};
+
+libfuzzer_sys::fuzz_target!(|input: (&[u8], &[u8], u64)| {
+    let (code, table, address) = input;
+    let unwind = Unwind::new(table, address, address);
+    let text = Text { code, address, unwind };
+    let mut at = 0;
+    while let Some(here) = next(code, at) {
+        assert!(here >= at && here + 2 <= code.len());
+        judge(&text, here);
+        at = here + 1;
+    }
+});

@@ -1,0 +1,128 @@
+//! Calls on sockets that go past libc: nobody can tell the library of them, so where there may
+//! be any, bytes go by TCP. In C, since this program must have none of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::netns::Net;
+use yasmin_tests::status::Bytes;
+
+const EACH: u64 = 300;
+
+struct Programs {
+    folder: Folder,
+}
+
+impl Programs {
+    #[track_caller]
+    fn new() -> Self {
+        let programs = Self { folder: Folder::new() };
+        programs.compile("own", &["unseen.c", "unseen_waits.c"], &[]);
+        programs.compile("loads", &["unseen.c"], &["-DUNSEEN_OBJECT"]);
+        programs.compile("object", &["unseen_waits.c"], &["-shared", "-fPIC"]);
+        programs
+    }
+
+    #[track_caller]
+    fn compile(&self, name: &str, sources: &[&str], options: &[&str]) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics");
+        let status = Command::new("cc")
+            .args(["-O2", "-Wall", "-Werror"])
+            .args(options)
+            .arg("-o")
+            .arg(self.path(name))
+            .args(sources.iter().map(|source| folder.join(source)))
+            .status()
+            .expect("cc");
+        assert!(status.success(), "cc: {status}");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Exchanges through seen waits, then `EACH` in another way; what went by ring and TCP.
+    #[track_caller]
+    fn play(&self, knobs: &Knobs, program: &str, seen: u64, how: &str) -> Bytes {
+        let lab = Lab::new(Net::Loopback, knobs.clone());
+        let echo = self.path("loads");
+        let mut listener = lab.start("listener", &lab.a, &echo, &["listen".to_owned()]);
+        let port = listener.expect("port");
+        let words = ["connect", &port, &seen.to_string(), &EACH.to_string(), how];
+        let mut command = lab.command(&lab.b, &self.path(program));
+        command.args(words).env("UNSEEN_OBJECT", self.path("object"));
+        let mut connector =
+            yasmin_tests::process::Process::start("connector", &mut command, &lab.registry);
+        let said = connector.next_line();
+        let is_well = match said.as_deref() {
+            Some("all came") => true,
+            Some("refused") => how == "uring",
+            _ => false,
+        };
+        assert!(is_well, "{program}, {how}, {knobs:?}: {said:?}\n{}", connector.output());
+        connector.finish();
+        listener.finish();
+        lab.bytes_in_all()
+    }
+}
+
+fn all_knobs() -> [Knobs; 3] {
+    [Knobs::default(), Knobs::at_once().spin(300), Knobs::at_once().chaos(100, 5)]
+}
+
+#[test]
+fn a_program_with_calls_of_its_own_stays_on_tcp() {
+    let programs = Programs::new();
+    for knobs in all_knobs() {
+        for how in ["poll", "epoll", "send", "uring"] {
+            for seen in [0, EACH] {
+                let carried = programs.play(&knobs, "own", seen, how);
+                assert_eq!(carried.ring, 0, "{how}, {knobs:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_object_with_calls_of_its_own_ends_the_rings() {
+    let programs = Programs::new();
+    for knobs in all_knobs() {
+        for how in ["poll", "epoll", "send", "uring"] {
+            let carried = programs.play(&knobs, "loads", EACH, how);
+            check_ring(&knobs, carried, 4 * EACH);
+        }
+    }
+}
+
+#[test]
+fn an_aio_context_ends_the_rings() {
+    let programs = Programs::new();
+    for knobs in all_knobs() {
+        let carried = programs.play(&knobs, "loads", EACH, "aio");
+        check_ring(&knobs, carried, 4 * EACH);
+        assert_eq!(programs.play(&knobs, "loads", 0, "aio").ring, 0, "{knobs:?}");
+    }
+}
+
+/// The programs above have rings where they may.
+#[test]
+fn the_same_program_without_such_calls_has_rings() {
+    let programs = Programs::new();
+    for knobs in all_knobs() {
+        let carried = programs.play(&knobs, "loads", EACH, "seen");
+        assert!(!is_ring() || carried.ring > 4 * EACH, "{carried:?}, {knobs:?}");
+    }
+}
+
+fn is_ring() -> bool {
+    yasmin_tests::lab::Mode::from_env() == yasmin_tests::lab::Mode::Ring
+}
+
+/// Before the change some went by ring, behind it nothing: of either direction's bytes at most
+/// those of the seen exchanges.
+#[track_caller]
+fn check_ring(knobs: &Knobs, carried: Bytes, seen_bytes: u64) {
+    assert!(carried.ring <= 2 * seen_bytes, "{carried:?}, {knobs:?}");
+    assert!(!is_ring() || carried.ring > 0, "{carried:?}, {knobs:?}");
+}
