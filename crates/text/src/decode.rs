@@ -341,7 +341,7 @@ impl Encoded {
         Instruction {
             len_bytes: self.len_bytes,
             effect: self.effect(prefixes),
-            jump: is_relative.then_some(self.immediate + self.len_bytes as i64),
+            jump: is_relative.then(|| self.immediate + self.len_bytes as i64),
             ends,
             is_odd: is_one && self.is_odd(),
             pushed: is_push.then_some(self.immediate as u32),
