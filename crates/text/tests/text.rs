@@ -164,15 +164,15 @@ impl Elf {
 fn calls_by_objdump(path: &Path) -> Option<BTreeSet<usize>> {
     let out = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(path).output().ok()?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    let calls = text.lines().filter(|line| {
-        line.ends_with("syscall") || line.contains("int    $0x80")
-    });
+    let calls =
+        text.lines().filter(|line| line.ends_with("syscall") || line.contains("int    $0x80"));
     let address = |line: &str| usize::from_str_radix(line.split(':').next()?.trim(), 16).ok();
     Some(calls.filter_map(address).collect())
 }
 
 /// Objects full of calls, with tables among their text, and without any.
-const OBJECTS: [&str; 5] = ["libc.so.6", "ld-linux-x86-64.so.2", "libcrypto.so.3", "libm.so.6", "libstdc++.so.6"];
+const OBJECTS: [&str; 5] =
+    ["libc.so.6", "ld-linux-x86-64.so.2", "libcrypto.so.3", "libm.so.6", "libstdc++.so.6"];
 
 #[test]
 fn real_objects_as_objdump_reads_them() {
