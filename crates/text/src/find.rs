@@ -13,8 +13,8 @@ const SHORT_JUMP: usize = 144;
 const LONGEST: usize = 256 * 1024;
 /// So far around it jumps of other functions are looked for.
 const FAR_JUMPS: usize = 2 * 1024 * 1024;
-/// So many jumps ahead are remembered.
-const REMEMBERED: usize = 32;
+/// So many jumps ahead are remembered. They lie on the stack of whatever thread looks.
+const REMEMBERED: usize = 4;
 /// So many bytes are compared at once.
 const BLOCK: usize = 64;
 
