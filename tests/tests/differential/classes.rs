@@ -124,6 +124,7 @@ const UNSEEN: &[&str] = &[
 ];
 const ANNOUNCED: &[&str] = &["sigio", "fioasync", "sigqueue", "sigio,poll", "sigio,set"];
 const COPIED: &[&str] = &["dupsocket", "dupchange", "dupdelete", "dupsocket,poll", "dupsocket,set"];
+const BORROWED: &[&str] = &["borrowset", "borrowsetedge", "borrowpoll", "borrowfresh"];
 const SET_COPIED: &[&str] = &["dupset", "dupsetedge", "freshdup", "dupset,set"];
 
 fn waker() -> impl Strategy<Value = Waker> {
@@ -243,7 +244,7 @@ fn fresh() -> Steps {
 }
 
 fn late() -> Steps {
-    vec![(16, stream(SEEN, true)), (4, stream(FRESH, true))]
+    vec![(16, stream(&["set", "set", "set", "setedge", "poll", "select"], true))]
 }
 
 fn unseen() -> Steps {
@@ -264,14 +265,11 @@ fn announced() -> Steps {
 
 fn passing() -> Steps {
     let link = one_of(&["pair", "accepted", "connected"]);
-    let made = (end(), one_of(&["pair", "accepted"]));
+    let pass = (link, any::<bool>(), any::<bool>())
+        .prop_map(|(link, to_child, closes)| Act::Pass { link, to_child, closes });
     vec![
-        (10, at(link.prop_map(|link| Act::Pass { link }))),
-        (4, made.prop_map(|(end, link)| Step::Link { end, link }).boxed()),
-        (4, end().prop_map(|end| Step::Fork { end }).boxed()),
-        (2, end().prop_map(|end| Step::Reap { end }).boxed()),
+        (12, at(pass)),
         (6, any::<bool>().prop_map(|warm| Step::Connect { warm, early: None }).boxed()),
-        (8, at(Just(Act::Close))),
     ]
 }
 
@@ -291,6 +289,7 @@ fn borrowed() -> Steps {
     let mut steps = sets();
     steps.push((10, at(how.prop_map(|how| Act::Borrow { how }))));
     steps.push((6, sleep(&["epwait", "recv"])));
+    steps.push((8, talk(BORROWED)));
     steps
 }
 

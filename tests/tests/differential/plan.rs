@@ -107,6 +107,12 @@ impl<'a> Plan<'a> {
 
     /// Runs the steps on plain TCP; afterwards `lines` is what rings must do too.
     pub fn run(&mut self, steps: &[Step]) -> Result<(), String> {
+        for step in steps {
+            if let Step::At(at, Act::Pass { link, to_child: true, .. }) = step {
+                self.make_link(at.end, link)?;
+                self.fork(at.end)?;
+            }
+        }
         for (nth, step) in steps.iter().enumerate() {
             self.nth = nth;
             if self.sides.is_empty() && !step.is_before() {
@@ -118,8 +124,12 @@ impl<'a> Plan<'a> {
         for conn in 0..self.sides.len() {
             for end in [End::A, End::B] {
                 let side = &self.sides[conn][index(end)];
-                if let Some((name, _)) = side.open.iter().find(|(_, child)| !child).cloned() {
-                    self.does(end, format!("drainnow {name}"))?;
+                // Whoever holds it: the parent, or else the child.
+                let mut names = side.open.iter();
+                let name = names.find(|(_, child)| !child).or_else(|| side.open.first()).cloned();
+                if let Some((name, child)) = name {
+                    let prefix = if child { "in P " } else { "" };
+                    self.does(end, format!("{prefix}drainnow {name}"))?;
                 }
             }
         }
@@ -236,7 +246,6 @@ impl<'a> Plan<'a> {
             Step::Wait { end, from, in_child, max } => self.wait(end, from, in_child, max),
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
             Step::CloseSet { end, from, in_child } => self.close_set(end, from, in_child),
-            Step::Link { end, link } => self.make_link(end, link).map(drop),
             Step::Fork { end } => self.fork(end),
             Step::Reap { end } => self.reap(end),
             Step::At(at, ref act) => {
@@ -275,7 +284,7 @@ impl<'a> Plan<'a> {
             }
             Act::Close => self.close(target),
             Act::Copy => self.copy(target),
-            Act::Pass { link } => self.pass(target, link),
+            Act::Pass { link, to_child, closes } => self.pass(target, link, to_child, closes),
             Act::Announce { how, on } => {
                 self.side(target).announces = on;
                 self.on(target, &format!("announce {how} {}", u8::from(on))).map(drop)

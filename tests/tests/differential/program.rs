@@ -74,11 +74,6 @@ pub enum Step {
         from: SetPlace,
         in_child: bool,
     },
-    /// Unix sockets to pass descriptors over, which children born later have too.
-    Link {
-        end: End,
-        link: &'static str,
-    },
     Fork {
         end: End,
     },
@@ -160,9 +155,12 @@ pub enum Act {
     },
     Close,
     Copy,
-    /// Over a Unix socket that was made so: to the forked child, if there is one, or to itself.
+    /// Over a Unix socket that was made so: to a child that was forked before all connections, or
+    /// to itself. It may let go of its own at once.
     Pass {
         link: &'static str,
+        to_child: bool,
+        closes: bool,
     },
     /// Signals tell of it from now on, or no longer.
     Announce {

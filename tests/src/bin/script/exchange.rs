@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::time::Duration;
 
 use yasmin_tests::sys::interrupts::{self, Mask};
-use yasmin_tests::sys::{self, Fd, Ready, libc, sigio};
+use yasmin_tests::sys::{self, Fd, Ready, borrowed, libc, sigio};
 
 use crate::{BARE, Script, number, wrong};
 
@@ -22,7 +22,8 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         // Requests of `len` bytes and answers; who goes first, and who is asked.
         ["pingpong", name, role, len, rounds, waits] => {
             let (len, rounds): (usize, usize) = (number(len)?, number(rounds)?);
-            let mut end = Gatherer::new(script, name, waits)?;
+            let seed = (len * rounds) as u64 + u64::from(role == "first");
+            let mut end = Gatherer::new(script, name, waits, seed)?;
             let mut told = end.talk(role == "first", len, rounds)?;
             if told.is_empty() {
                 "ok".clone_into(&mut told);
@@ -30,8 +31,9 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
             Ok(told)
         }
         ["gather", name, len, waits] => {
-            let mut end = Gatherer::new(script, name, waits)?;
-            Ok(end.gather(number(len)?)?.unwrap_or_else(|| "ok".to_owned()))
+            let len = number(len)?;
+            let mut end = Gatherer::new(script, name, waits, len as u64)?;
+            Ok(end.gather(len)?.unwrap_or_else(|| "ok".to_owned()))
         }
         // In pieces and with pauses that the seed decides.
         ["trickle", name, len, seed] => trickle(script, name, number(len)?, number(seed)?),
@@ -91,7 +93,7 @@ fn announces(wait: &str) -> bool {
 }
 
 impl<'a> Gatherer<'a> {
-    fn new(script: &'a Script, name: &'a str, waits: &'a str) -> Result<Self> {
+    fn new(script: &'a Script, name: &'a str, waits: &'a str, seed: u64) -> Result<Self> {
         let fd = script.object(name)?.fd;
         let waits: Vec<&str> = waits.split(',').collect();
         for wait in waits.iter().filter(|wait| announces(wait)) {
@@ -100,7 +102,7 @@ impl<'a> Gatherer<'a> {
             sigio::queue(fd, *wait == "sigqueue")?;
             sigio::announce(fd, true, *wait == "fioasync")?;
         }
-        let dice = Dice(name.len() as u64 + waits.len() as u64);
+        let dice = Dice(seed);
         Ok(Self { script, name, fd, waits, dice, sets: Vec::new() })
     }
 
@@ -126,8 +128,18 @@ impl<'a> Gatherer<'a> {
         let (_, _, stream) = self.script.streams(self.name)?;
         let mut buffer = vec![0; 16 << 10];
         let mut done = 0;
+        let is_level = !self.waits.iter().any(|wait| announces(wait) || wait.ends_with("edge"));
+        // Programs that wait before they try register what is unread already. A signal would
+        // have come before it was asked for.
+        let tries_first = self.waits.iter().any(|wait| announces(wait)) || self.dice.below(2) == 0;
+        if !tries_first {
+            self.dice.pause();
+            if let Some(why) = self.wait_once(done, len)? {
+                return Ok(Some(why));
+            }
+        }
         while done < len {
-            let room = buffer.len().min(len - done);
+            let room = [64, 1000, 16 << 10][self.dice.below(3) as usize].min(len - done);
             match sys::recv(self.fd, &mut buffer[..room], libc::MSG_DONTWAIT) {
                 Ok(0) => return Ok(Some(format!("the end after {done}"))),
                 Ok(got) => {
@@ -136,11 +148,18 @@ impl<'a> Gatherer<'a> {
                     }
                     stream.advance(got);
                     done += got;
+                    // Level-triggered programs wait after each read.
+                    if done < len
+                        && is_level
+                        && self.dice.below(2) == 0
+                        && let Some(why) = self.wait_once(done, len)?
+                    {
+                        return Ok(Some(why));
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let wait = self.waits[self.dice.below(self.waits.len() as u64) as usize];
-                    if !self.wait(wait)? {
-                        return Ok(Some(format!("{wait} told nothing after {done} of {len}")));
+                    if let Some(why) = self.wait_once(done, len)? {
+                        return Ok(Some(why));
                     }
                 }
                 Err(error) => return Ok(Some(format!("{} after {done}", sys::errno_name(&error)))),
@@ -149,9 +168,25 @@ impl<'a> Gatherer<'a> {
         Ok(None)
     }
 
+    /// In one of the ways; `None` if it told of something.
+    fn wait_once(&mut self, done: usize, len: usize) -> Result<Option<String>> {
+        let wait = self.waits[self.dice.below(self.waits.len() as u64) as usize];
+        let told = self.wait(wait)?;
+        Ok((!told).then(|| format!("{wait} told nothing after {done} of {len}")))
+    }
+
     /// Whether the wait ended in time: whatever it told, the next try shows what is there.
     fn wait(&mut self, wait: &'a str) -> Result<bool> {
         let (fd, want) = (self.fd, Ready { readable: true, writable: false });
+        // A child in borrowed memory does something with the number now and then.
+        if let Some(base) = wait.strip_prefix("borrow") {
+            let all = ["dup2", "close", "closesocket", "closeaccept", "closeset", "closerange"];
+            if self.dice.below(3) == 0 {
+                let how = all[self.dice.below(all.len() as u64) as usize];
+                borrowed::child_uses(fd, how)?;
+            }
+            return self.wait(base);
+        }
         if BARE && let Some(told) = crate::unseen::wait(fd, wait, PATIENCE_MS)? {
             return Ok(told);
         }

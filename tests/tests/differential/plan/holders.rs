@@ -16,19 +16,25 @@ impl Plan<'_> {
         Ok(())
     }
 
-    pub(super) fn pass(&mut self, target: &Target, link: &'static str) -> Result<(), String> {
+    pub(super) fn pass(
+        &mut self,
+        target: &Target,
+        link: &'static str,
+        to_child: bool,
+        closes: bool,
+    ) -> Result<(), String> {
         let copy = format!("G{}", target.conn);
         let side = self.side(target);
         if !target.prefix.is_empty() || side.open.iter().any(|(name, _)| *name == copy) {
             return Ok(());
         }
         let (from, to, child_has_it) = self.make_link(target.end, link)?;
-        let to_child = self.has_child[index(target.end)] && child_has_it;
+        let to_child = to_child && self.has_child[index(target.end)] && child_has_it;
         self.does(target.end, format!("give {from} {}", target.name))?;
         let prefix = if to_child { "in P " } else { "" };
         self.does(target.end, format!("{prefix}take {to} {copy}"))?;
         self.side(target).open.push((copy, to_child));
-        Ok(())
+        if closes { self.close(target) } else { Ok(()) }
     }
 
     /// Names of the ends to send over and to receive from, and whether the child has them too.

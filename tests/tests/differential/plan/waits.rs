@@ -165,7 +165,11 @@ impl Plan<'_> {
         self.does(target.end, format!("{prefix}join T"))?;
         if pace.is_some() {
             self.on(&peer, "set pace -1")?;
+            // Nothing is held back any more once this has come.
+            self.on(&peer, "sendall 1")?;
+            self.on(target, "recvall 1")?;
         }
+        let len = len + usize::from(pace.is_some());
         self.sides[target.conn][index(peer.end)].sent += len as u64;
         self.side(target).received += len as u64;
         Ok(())
