@@ -11,9 +11,11 @@ use proptest::strategy::Union;
 use crate::program::{Act, End, Place, SetPlace, Step, Waker};
 
 type Steps = Vec<(u32, BoxedStrategy<Step>)>;
+/// Makes the steps of one class.
+type Class = fn() -> Steps;
 
 /// Beside the basic steps, which are in every program.
-const CLASSES: &[(&str, fn() -> Steps)] = &[
+const CLASSES: &[(&str, Class)] = &[
     ("options", options),
     ("polls", polls),
     ("sets", sets),
@@ -432,8 +434,8 @@ fn urgent() -> Steps {
 }
 
 /// Which classes there are in this run, and whether all of them are in each program.
-fn chosen() -> &'static (Vec<fn() -> Steps>, bool) {
-    static CHOSEN: OnceLock<(Vec<fn() -> Steps>, bool)> = OnceLock::new();
+fn chosen() -> &'static (Vec<Class>, bool) {
+    static CHOSEN: OnceLock<(Vec<Class>, bool)> = OnceLock::new();
     CHOSEN.get_or_init(|| {
         let named = |variable| {
             let text: String = std::env::var(variable).unwrap_or_default();

@@ -216,7 +216,7 @@ impl<'a> Gatherer<'a> {
 
 fn wait_in(set: Fd, wait: &str) -> Result<bool> {
     if BARE && wait.starts_with("bare") {
-        return Ok(crate::unseen::set_tells(set, PATIENCE_MS)?);
+        return crate::unseen::set_tells(set, PATIENCE_MS);
     }
     Ok(!sys::epoll_wait(set, 8, PATIENCE_MS)?.is_empty())
 }
