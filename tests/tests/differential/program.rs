@@ -228,9 +228,11 @@ pub enum Waker {
     Signal { restarts: bool },
 }
 
-/// What the library is told, besides that it shall give a channel at once.
+/// What the library is told.
 #[derive(Clone, Copy, Debug)]
 pub struct Mood {
+    /// So many messages come before a connection is offered; none: it has its channel at once.
+    pub messages: u32,
     pub spins: bool,
     pub chaos_permille: u32,
     pub seed: u64,
@@ -239,9 +241,18 @@ pub struct Mood {
 /// Steps of some classes only: with all of them at once, each would come too seldom to meet
 /// itself. One class, by its number, is in for certain.
 pub fn programs(class: u64, steps_max: usize) -> impl Strategy<Value = (Mood, Vec<Step>)> {
-    let mood =
-        (any::<bool>(), prop_oneof![2 => Just(0u32), 1 => Just(50), 1 => Just(300)], 1..1000u64)
-            .prop_map(|(spins, chaos_permille, seed)| Mood { spins, chaos_permille, seed });
+    let mood = (
+        prop_oneof![2 => Just(0u32), 1 => Just(4)],
+        any::<bool>(),
+        prop_oneof![2 => Just(0u32), 1 => Just(50), 1 => Just(300)],
+        1..1000u64,
+    )
+        .prop_map(|(messages, spins, chaos_permille, seed)| Mood {
+            messages,
+            spins,
+            chaos_permille,
+            seed,
+        });
     let steps = (any::<u32>(), any::<u32>()).prop_ind_flat_map(move |(one, other)| {
         prop::collection::vec(classes::step(class, one & other), 1..steps_max)
     });

@@ -28,6 +28,10 @@ impl Stage {
             None => Lab::plain(Net::Loopback),
             Some(mood) => {
                 let mut knobs = Knobs::at_once();
+                if mood.messages > 0 {
+                    knobs.promote_messages = Some(mood.messages);
+                    knobs.promote_wait_ms = Some(20);
+                }
                 if !mood.spins {
                     knobs = knobs.spin(0);
                 }
