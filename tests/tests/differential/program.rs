@@ -242,7 +242,7 @@ pub struct Mood {
 /// itself. One class, by its number, is in for certain.
 pub fn programs(class: u64, steps_max: usize) -> impl Strategy<Value = (Mood, Vec<Step>)> {
     let mood = (
-        prop_oneof![2 => Just(0u32), 1 => Just(4)],
+        prop_oneof![2 => Just(0u32), 1 => Just(4), 1 => Just(30)],
         any::<bool>(),
         prop_oneof![2 => Just(0u32), 1 => Just(50), 1 => Just(300)],
         1..1000u64,
