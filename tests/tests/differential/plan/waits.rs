@@ -167,7 +167,7 @@ impl Plan<'_> {
             self.on(&peer, "set pace -1")?;
             // Nothing is held back any more once this has come.
             self.on(&peer, "sendall 1")?;
-            self.on(target, "recvall 1")?;
+            self.on(target, "gather 1 poll")?;
         }
         let len = len + usize::from(pace.is_some());
         self.sides[target.conn][index(peer.end)].sent += len as u64;
