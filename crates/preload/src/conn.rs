@@ -40,6 +40,8 @@ pub struct Conn {
     pub rx_error: AtomicU32,
     tx_lock: Lock,
     pub tx_looked_at: AtomicU64,
+    /// Ticks at which bytes last went by TCP.
+    pub tcp_sent_at: AtomicU64,
     pub tx_full: AtomicU32,
     pub tx_spin: Backoff,
     max_class: AtomicU32,
@@ -194,6 +196,7 @@ impl Conn {
             flag.store(0, Ordering::Relaxed);
         }
         conn.estate.store(0, Ordering::Relaxed);
+        conn.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
         conn.begins_at(0, read_before);
         conn.rx_spin.reset();
         conn.tx_spin.reset();

@@ -10,10 +10,13 @@ use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, IoVec, MSG_DONTWAIT, MSG_MORE, Ret, call};
-use crate::{config, memory, options, real, recv, set, spin, tcp, text};
+use crate::{clock, config, memory, options, real, recv, set, spin, tcp, text};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
 const LOOK_US: u64 = 1000;
+
+/// While bytes go by ring, some go by TCP at such intervals, in microseconds.
+const TCP_AGAIN_US: u64 = 1_000_000;
 
 /// After this many full rings it asks for a larger one.
 const FULL_BEFORE_GROWTH: u32 = 2;
@@ -149,6 +152,10 @@ impl Call<'_> {
                     if is_due && conn.sent_position().is_err() {
                         return Ok(self.passed_by());
                     }
+                    if is_due && self.is_tcp_silent() {
+                        let _ = sender.park();
+                        continue;
+                    }
                     if write.opens() {
                         match self.opening_position() {
                             Ok(Some(at)) => position = at,
@@ -214,6 +221,14 @@ impl Call<'_> {
                 }
             }
         }
+    }
+
+    /// Whether nothing was sent by TCP for so long that these bytes should be: what stands on the
+    /// way and remembers connections (address translation, load balancers) would forget this one,
+    /// and a way that is cut would show itself to nobody.
+    fn is_tcp_silent(&self) -> bool {
+        let gone = clock::ticks().wrapping_sub(self.conn.tcp_sent_at.load(Ordering::Relaxed));
+        gone > clock::us(TCP_AGAIN_US)
     }
 
     fn blocks(&self) -> bool {
@@ -343,6 +358,7 @@ impl Call<'_> {
 
     fn sent(&mut self, sender: &Sender<'_, Pages>, ret: Ret) {
         self.done += ret as usize;
+        self.conn.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
         self.conn.side().tx.tcp_bytes.add(ret as u64);
         let more = u32::from(self.flags & MSG_MORE != 0);
         self.conn.more_follows.store(more, Ordering::Relaxed);

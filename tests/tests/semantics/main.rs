@@ -15,6 +15,7 @@ mod memory;
 mod numbers;
 mod options;
 mod passing;
+mod paths;
 mod programs;
 mod sets;
 mod setup;

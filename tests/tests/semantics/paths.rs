@@ -1,0 +1,77 @@
+//! Ways between two namespaces that translate addresses, and that forget connections on which
+//! they see nothing. In C, for waits that do not sleep.
+
+use std::path::Path;
+use std::process::Command;
+
+use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::netns::{self, Net, Site};
+
+/// Runs shell `words` where the site is; false where the machine cannot do that.
+fn set_up(site: &Site, words: &str) -> bool {
+    let output = site.command(Path::new("sh"), []).args(["-c", words]).output().expect("sh");
+    if !output.status.success() {
+        eprintln!("skipped: {words}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    output.status.success()
+}
+
+/// Exchanges messages awake for so long, connecting to `address`, and then by TCP.
+#[track_caller]
+fn exchange(lab: &Lab, address: &str, seconds: u32) {
+    let folder = Folder::new();
+    let program = folder.path().join("paths");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/paths.c");
+    let status = Command::new("cc")
+        .args(["-O2", "-Wall", "-Werror", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("cc");
+    assert!(status.success(), "cc: {status}");
+    let seconds = seconds.to_string();
+    let words = ["listen".to_owned(), seconds.clone()];
+    let mut listener = lab.start("listener", &lab.a, &program, &words);
+    let port = listener.expect("port");
+    let words = ["connect".to_owned(), address.to_owned(), port, seconds];
+    let mut connector = lab.start("connector", &lab.b, &program, &words);
+    assert_eq!(connector.next_line().as_deref(), Some("arrived"));
+    connector.finish();
+    listener.finish();
+    lab.assert_some_by_ring(lab.bytes_in_all().ring);
+}
+
+/// Connections are forgotten after two silent seconds, and what belongs to none is dropped.
+#[test]
+fn a_way_that_forgets_silent_connections() {
+    if !netns::allowed() {
+        eprintln!("skipped: namespaces need root");
+        return;
+    }
+    let lab = Lab::new(Net::Netns, Knobs::at_once());
+    let forgets = "iptables -A INPUT -m conntrack --ctstate INVALID -j DROP && \
+        iptables -A OUTPUT -m conntrack --ctstate INVALID -j DROP && \
+        sysctl -w net.netfilter.nf_conntrack_tcp_loose=0 \
+        net.netfilter.nf_conntrack_tcp_timeout_established=2";
+    if set_up(&lab.a, forgets) && set_up(&lab.b, forgets) {
+        exchange(&lab, &lab.a.v4.to_string(), 8);
+    }
+}
+
+/// Neither end knows the other's addresses.
+#[test]
+fn addresses_that_are_translated_on_both_ends() {
+    if !netns::allowed() {
+        eprintln!("skipped: namespaces need root");
+        return;
+    }
+    let lab = Lab::new(Net::Netns, Knobs::at_once());
+    let translates = format!(
+        "ip route add 198.51.100.7 dev peer && \
+         iptables -t nat -A OUTPUT -p tcp -d 198.51.100.7 -j DNAT --to-destination {} && \
+         iptables -t nat -A POSTROUTING -p tcp -o peer -j MASQUERADE --to-ports 50000-50100",
+        lab.a.v4
+    );
+    if set_up(&lab.b, &translates) {
+        exchange(&lab, "198.51.100.7", 1);
+    }
+}
