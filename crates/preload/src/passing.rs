@@ -65,17 +65,22 @@ pub unsafe fn failed(msg: &MsgHdr) {
     }
 }
 
-/// A message came that may have brought descriptors.
+/// A message came over socket `via`, and may have brought descriptors.
+///
+/// The mark on one proves nothing: anybody can set it. So the broker is asked only for what a
+/// process of this user sent, as only such a one leaves estates, and when it does not answer it is
+/// not asked for the message's other descriptors.
 ///
 /// # Safety
 /// The message as the kernel left it.
-pub unsafe fn received(msg: &MsgHdr) {
+pub unsafe fn received(via: c_int, msg: &MsgHdr) {
     if msg.controllen == 0 {
         return;
     }
     let saved = sys::errno();
+    let mut asks = None;
     // SAFETY: the caller's.
-    unsafe { for_each_right(msg, take) };
+    unsafe { for_each_right(msg, |fd| take(fd, via, &mut asks)) };
     sys::set_errno(saved);
 }
 
@@ -134,13 +139,18 @@ fn pass(fd: c_int, via: c_int) {
 /// Whether the process at the other end of a Unix socket may have the library. Of a pair the
 /// kernel tells who made it, whose children have what it has.
 fn may_claim(via: c_int) -> bool {
+    own_user_at(via).is_some_and(|pid| pid == process::pid() || image::is_in(pid))
+}
+
+/// The process at the other end of a Unix socket; `None`: it is of another user.
+fn own_user_at(via: c_int) -> Option<u32> {
     let mut cred = [0u32; 3];
     let mut len = 12u32;
     // SAFETY: struct ucred is three 32-bit words.
     let ret =
         unsafe { call!(getsockopt, via, SOL_SOCKET, SO_PEERCRED, cred.as_mut_ptr(), &raw mut len) };
     let [pid, uid, _] = cred;
-    ret == 0 && uid == process::effective_ids().0 && (pid == process::pid() || image::is_in(pid))
+    (ret == 0 && uid == process::effective_ids().0).then_some(pid)
 }
 
 /// Leaves what is unread with the broker. False: it stays here.
@@ -175,10 +185,11 @@ fn take_back(fd: c_int) {
     }
 }
 
-/// This process got `fd`.
-fn take(fd: c_int) {
+/// This process got `fd`. `asks`: whether the broker is asked, if that is known.
+fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
     let Some(lowat) = lowat(fd) else { return set::came_back(fd) };
-    if lowat != MARK && !HAS_PASSED.load(Ordering::Relaxed) {
+    let is_marked = lowat == MARK && *asks.get_or_insert_with(|| own_user_at(via).is_some());
+    if !is_marked && !HAS_PASSED.load(Ordering::Relaxed) {
         return;
     }
     let Some(cookie) = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) else { return };
@@ -190,7 +201,7 @@ fn take(fd: c_int) {
     if let Some(conn) = holder {
         conn.name(fd);
     }
-    if lowat != MARK {
+    if !is_marked {
         return;
     }
     let (memfd, left) = match claim(fd) {
@@ -198,7 +209,10 @@ fn take(fd: c_int) {
         // Taken back, or not for this process: what is unread is the giver's affair.
         Claimed::Nothing => return,
         // It may be lost on the way.
-        Claimed::Late => return tcp::reset(fd),
+        Claimed::Late => {
+            *asks = Some(false);
+            return tcp::reset(fd);
+        }
     };
     HAS_PASSED.store(true, Ordering::Relaxed);
     let lowat = match holder {

@@ -23,6 +23,7 @@ mod sharing;
 mod signals;
 mod special;
 mod starved;
+mod strangers;
 mod time;
 mod unread;
 mod unseen;

@@ -224,7 +224,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> i
         unsafe {
             let ret = real::recvmsg(fd, msg, flags);
             if ret >= 0 {
-                passing::received(&*msg);
+                passing::received(fd, &*msg);
             }
             ret
         }
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn recvmmsg(
         });
         for i in 0..received.max(0) as usize {
             // SAFETY: the kernel has filled so many.
-            unsafe { passing::received(&(*msgs.add(i)).hdr) };
+            unsafe { passing::received(fd, &(*msgs.add(i)).hdr) };
         }
         return received;
     }
