@@ -16,7 +16,7 @@ pub struct Sender<'a, M> {
     pub block: &'a Block,
     pub state: &'a SenderState,
     pub memory: M,
-    /// Fixed at setup; never read back from shared memory.
+    /// Largest class to fill, at most that of the memory; never read back from shared memory.
     pub max_class: u8,
 }
 
@@ -80,12 +80,12 @@ impl<M: Memory> Sender<'_, M> {
         // while the ring is open. What is parked for good is nobody's business any more.
         let follows = is_set(&self.state.never)
             || word.tail == self.state.tail.position()
-                && word.class <= self.max_class
                 && match word.state {
                     State::Open => {
                         opened && u32::from(word.class) == self.state.class.load(Relaxed)
                     }
-                    State::Parked | State::Offered => true,
+                    State::Offered => word.class <= self.max_class,
+                    State::Parked => true,
                 };
         if !follows {
             return self.broken();

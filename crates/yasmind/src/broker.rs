@@ -17,6 +17,7 @@ use crate::examiner::Examiner;
 use crate::facts::Facts;
 use crate::guests::Guests;
 use crate::memfd;
+use crate::memory::Groups;
 use crate::pairing::Table;
 use crate::proof::Proof;
 use rustix::fd::{AsFd, OwnedFd};
@@ -73,6 +74,7 @@ pub struct Broker {
     proof: Proof,
     pub examiner: Examiner,
     budget: Budget,
+    groups: Groups,
     started: Instant,
     totals: Totals,
     pub channels: BTreeMap<u64, Channel>,
@@ -110,6 +112,7 @@ impl Broker {
             proof,
             examiner,
             budget,
+            groups: Groups::default(),
             started: now,
             askers: VecDeque::new(),
             status_after: now,
@@ -242,7 +245,7 @@ impl Broker {
                 Ok(())
             }
             Ok(ToBroker::Grow { id, class }) if greeted => {
-                self.grow(token, id, class);
+                self.grow(token, id, class, now);
                 Ok(())
             }
             Ok(message) => {

@@ -10,6 +10,7 @@ use crate::sys::page::Page;
 use rustix::fd::OwnedFd;
 use rustix::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 use yasmin_channel::side::{SIDE_BYTES, SIDE_VERSION};
@@ -45,6 +46,8 @@ pub struct ChannelEnd {
     pub class: u8,
     /// Set aside for it in its user's budget; 0 once it is gone.
     pub charged_bytes: u64,
+    /// The control group of its process, which is charged for the ring that it fills.
+    pub group: Option<PathBuf>,
     pub live: bool,
     /// Bytes sent when the status was last asked for, and when that was.
     pub last: (u64, Instant),
@@ -92,12 +95,14 @@ impl Channel {
         let make_end = |label: EndLabel| -> io::Result<(ChannelEnd, OwnedFd)> {
             let memfd = memfd::sealed("yasmin-side", SIDE_BYTES as u64)?;
             let page = Page::map(&memfd)?;
+            page.side().tx_class_limit.store(u32::from(first_class), Relaxed);
             page.side().class_limit.store(u32::from(first_class), Relaxed);
             page.side().version.store(SIDE_VERSION, Relaxed);
             let end = ChannelEnd {
                 label,
                 class: first_class,
                 charged_bytes: end_bytes(first_class),
+                group: None,
                 live: true,
                 last: (0, now),
                 side: page,
@@ -136,14 +141,30 @@ impl Channel {
         Word::decode(self.control.as_ref()?.word(at).load(Relaxed)).ok()
     }
 
+    /// Lets the end offer rings up to `class`, and the other one fill them.
+    pub fn raise(&mut self, role: Role, class: u8) {
+        // Whoever sees a larger offer may fill it already.
+        let other = &self.ends[1 - role.sends_on()];
+        other.side.side().tx_class_limit.store(u32::from(class), Release);
+        self.end_mut(role).raise(class);
+    }
+
+    /// Control groups, and what each is charged for: the ring that its end fills.
+    pub fn charges(&self) -> impl Iterator<Item = (&Path, u64)> {
+        let rings = [self.ends[1].class, self.ends[0].class];
+        self.ends
+            .iter()
+            .zip(rings)
+            .filter_map(|(end, class)| Some((end.group.as_deref()?, u64::from(class_bytes(class)))))
+    }
+
     pub fn memory_bytes(&self) -> u64 {
         self.ends.iter().map(|end| end.charged_bytes).sum()
     }
 }
 
 impl ChannelEnd {
-    /// Lets the end offer rings up to `class`.
-    pub fn raise(&mut self, class: u8) {
+    fn raise(&mut self, class: u8) {
         self.class = class;
         self.charged_bytes = end_bytes(class);
         // Nothing else is published by this word: an end that sees it late offers a smaller

@@ -4,10 +4,13 @@
  *   footprint limits    mlockall as a user who may lock 16 MiB; connections in an address space
  *                       that has 4 MiB left
  *   footprint locked    connections of a program that has all its memory locked
+ *   footprint group DIR connections with large messages to a process in a control group
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +85,65 @@ static void exchange(void)
 	}
 }
 
+enum { LARGE = 200000, MANY = 100, ROUNDS = 20 };
+
+static void serve(int l, const char *group)
+{
+	static char buf[65536];
+	static struct pollfd all[MANY];
+	char path[512];
+	snprintf(path, sizeof path, "%s/cgroup.procs", group);
+	FILE *file = fopen(path, "w");
+	if (!file || fputs("0", file) < 0 || fclose(file))
+		die(path);
+	for (int i = 0; i < MANY; i++)
+		all[i] = (struct pollfd){.fd = accept(l, 0, 0), .events = POLLIN};
+	for (int open = MANY; open && poll(all, MANY, -1) > 0;)
+		for (int i = 0; i < MANY; i++) {
+			if (!all[i].revents)
+				continue;
+			ssize_t n = recv(all[i].fd, buf, sizeof buf, 0);
+			if (n <= 0 || send(all[i].fd, buf, n, MSG_NOSIGNAL) != n) {
+				all[i].fd = -1;
+				open--;
+			}
+		}
+	_exit(0);
+}
+
+static void group(const char *group)
+{
+	static char sent[LARGE], got[LARGE];
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof at;
+	int ends[MANY], l = socket(AF_INET, SOCK_STREAM, 0), how;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(l, (struct sockaddr *)&at, sizeof at) || listen(l, MANY))
+		die("listen");
+	getsockname(l, (struct sockaddr *)&at, &len);
+	pid_t pid = fork();
+	if (!pid)
+		serve(l, group);
+	for (int i = 0; i < MANY; i++) {
+		ends[i] = socket(AF_INET, SOCK_STREAM, 0);
+		if (connect(ends[i], (struct sockaddr *)&at, sizeof at))
+			die("connect");
+	}
+	for (int k = 0; k < ROUNDS * MANY; k++) {
+		memset(sent, k, sizeof sent);
+		if (send(ends[k % MANY], sent, LARGE, MSG_NOSIGNAL) != LARGE)
+			die("send");
+		if (recv(ends[k % MANY], got, LARGE, MSG_WAITALL) != LARGE)
+			die("recv");
+		if (memcmp(sent, got, LARGE))
+			die("other bytes");
+	}
+	for (int i = 0; i < MANY; i++)
+		close(ends[i]);
+	waitpid(pid, &how, 0);
+	printf(how ? "killed\n" : "added little\n");
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, 0, _IOLBF, 0);
@@ -103,6 +165,9 @@ int main(int argc, char **argv)
 		setrlimit(RLIMIT_AS, &space);
 		exchange();
 		printf("added %s\n", status_kib("VmSize:") < 16 << 10 ? "little" : "much");
+	} else if (argc > 2) {
+		signal(SIGCHLD, SIG_DFL);
+		group(argv[2]);
 	} else {
 		if (mlockall(MCL_CURRENT | MCL_FUTURE)) {
 			printf("skipped: cannot lock memory\n");

@@ -1,14 +1,14 @@
 //! Programs whose memory is limited or locked: the library takes little of it, and where it gets
 //! none the connections stay with TCP. In C, for the limits.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
 #[track_caller]
-fn check(word: &str, has_memory: bool) {
+fn check(words: &[&str], has_memory: bool) {
     let folder = Folder::new();
     let program = folder.path().join("footprint");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/footprint.c");
@@ -20,11 +20,16 @@ fn check(word: &str, has_memory: bool) {
     assert!(status.success(), "cc: {status}");
     let knobs = Knobs { promote_wait_ms: Some(50), ..Knobs::at_once() };
     let lab = Lab::new(Net::Loopback, knobs);
-    let mut process = lab.start("footprint", &lab.a, &program, &[word.to_owned()]);
+    let mut process = lab.start(
+        "footprint",
+        &lab.a,
+        &program,
+        &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>(),
+    );
     let line = process.next_line();
     process.finish();
     let line = line.unwrap_or_default();
-    assert!(line == "added little" || line.starts_with("skipped"), "{word}: {line}");
+    assert!(line == "added little" || line.starts_with("skipped"), "{words:?}: {line}");
     if has_memory && !line.starts_with("skipped") {
         lab.assert_some_by_ring(lab.bytes_in_all().ring);
     }
@@ -32,10 +37,43 @@ fn check(word: &str, has_memory: bool) {
 
 #[test]
 fn limits_that_leave_little_memory() {
-    check("limits", false);
+    check(&["limits"], false);
 }
 
 #[test]
 fn memory_that_is_locked() {
-    check("locked", true);
+    check(&["locked"], true);
+}
+
+/// A control group, gone when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn of(limit_bytes: u64) -> Option<Self> {
+        let name = format!("yasmin-test-{}", std::process::id());
+        [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+            .into_iter()
+            .find_map(|(root, limit)| {
+                let group = Self(Path::new(root).join(&name));
+                std::fs::create_dir(&group.0).ok()?;
+                std::fs::write(group.0.join(limit), limit_bytes.to_string()).ok()?;
+                Some(group)
+            })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// The pages of rings are charged to the group that fills them: it must not be killed for them.
+#[test]
+fn a_control_group_that_has_little_memory() {
+    let Some(group) = Group::of(64 << 20) else {
+        eprintln!("skipped: no control group can be made");
+        return;
+    };
+    check(&["group", &group.0.display().to_string()], true);
 }

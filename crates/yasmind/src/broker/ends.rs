@@ -5,11 +5,14 @@ use crate::channel::{Channel, EndLabel, end_bytes};
 use crate::client::Gone;
 use crate::examiner::Finding;
 use crate::facts::Facts;
+use crate::memory;
 use crate::pairing::{Key, Outcome};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use yasmin_control::{Decline, FromBroker, Role};
+use yasmin_wire::layout::class_bytes;
 
 /// Ends that one process may have offered and not released.
 const ENDS_PER_PROCESS: usize = 16384;
@@ -70,19 +73,24 @@ impl Broker {
         }
     }
 
-    pub(super) fn grow(&mut self, token: u64, id: u64, class: u8) {
+    pub(super) fn grow(&mut self, token: u64, id: u64, class: u8, now: Instant) {
         let serial = self.clients.get(&token).and_then(|client| client.ends.get(&id));
         let Some(end) = serial.and_then(|serial| self.ends.get(serial)) else { return };
         let EndState::Paired { channel, .. } = &end.state else { return };
         let Some(channel) = self.channels.get_mut(channel) else { return };
-        let end = channel.end_mut(end.role);
-        // As far as the memory goes.
-        for class in (end.class + 1..=class.min(self.limits.max_class)).rev() {
-            let more = end_bytes(class) - end.charged_bytes;
-            if self.budget.take(end.label.uid, more).is_ok() {
-                end.raise(class);
+        let (role, filler) = (end.role, channel.ends[1 - end.role.sends_on()].group.clone());
+        let (uid, old) = (channel.end(role).label.uid, channel.end(role).class);
+        // As far as the memory goes: the reader's user's, and that of the group that fills it.
+        for class in (old + 1..=class.min(self.limits.max_class)).rev() {
+            let more = end_bytes(class) - channel.end(role).charged_bytes;
+            if self.budget.take(uid, more).is_err() {
+                continue;
+            }
+            if self.groups.take(filler.as_deref(), more, now) {
+                channel.raise(role, class);
                 break;
             }
+            self.budget.give_back(uid, more);
         }
     }
 
@@ -164,6 +172,27 @@ impl Broker {
         let serials = if is_connector(a) { [a, b] } else { [b, a] };
         let label = |serial| self.label(serial).ok_or(Decline::NoProof);
         let labels = [label(serials[0])?, label(serials[1])?];
+        let Limits { first_class, .. } = self.limits;
+        let groups = [labels[0].pid, labels[1].pid].map(memory::group_of);
+        if !self.groups.take_both(&groups, class_bytes(first_class).into(), now) {
+            return Err(Decline::Memory);
+        }
+        let made = self.make_channel_for(serials, labels, groups.clone(), now);
+        if made.is_err() {
+            for group in groups.iter().flatten() {
+                self.groups.give_back(group, class_bytes(first_class).into());
+            }
+        }
+        made
+    }
+
+    fn make_channel_for(
+        &mut self,
+        serials: [u64; 2],
+        labels: [EndLabel; 2],
+        groups: [Option<PathBuf>; 2],
+        now: Instant,
+    ) -> Result<(), Decline> {
         let uids = [labels[0].uid, labels[1].uid];
         let Limits { first_class, max_class, .. } = self.limits;
         let charge = end_bytes(first_class);
@@ -172,7 +201,7 @@ impl Broker {
             self.budget.give_back(uids[0], charge);
             return Err(Decline::Memory);
         }
-        let (channel, handout) = match Channel::create(labels, first_class, max_class, now) {
+        let (mut channel, handout) = match Channel::create(labels, first_class, max_class, now) {
             Ok(made) => made,
             Err(error) => {
                 tracing::warn!("cannot make a channel: {error}");
@@ -182,6 +211,9 @@ impl Broker {
                 return Err(Decline::Memory);
             }
         };
+        for (end, group) in channel.ends.iter_mut().zip(groups) {
+            end.group = group;
+        }
         let name = self.name();
         self.channels.insert(name, channel);
         self.totals.channels += 1;
@@ -312,6 +344,9 @@ impl Broker {
                 let (charged_bytes, last) = channel.leave(end.role);
                 self.budget.give_back(uid, charged_bytes);
                 if last {
+                    for (group, bytes) in channel.charges() {
+                        self.groups.give_back(group, bytes);
+                    }
                     for counters in channel.ends.each_ref().map(|end| end.counters()) {
                         let totals = &mut self.totals;
                         totals.closed_ring_bytes =
