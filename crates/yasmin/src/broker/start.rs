@@ -1,13 +1,18 @@
 //! Starting a broker that outlives the program, when none listens.
+//!
+//! Nobody waits for a lock here, which others might hold: of several brokers that are started at
+//! once, one gets the socket, and the others go.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
+use std::io::{Error, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Mode, OFlags, fstat, open, openat};
 
 use super::client::{Client, Trouble};
 use crate::install;
@@ -18,7 +23,6 @@ const IDLE_S: &str = "30";
 const PATIENCE: Duration = Duration::from_secs(2);
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
-const LOCK_NAME: &str = "start.lock";
 const LOG_NAME: &str = "yasmind.log";
 
 #[derive(Debug, thiserror::Error)]
@@ -51,14 +55,7 @@ fn start(socket: &Path) -> Result<(), CannotStart> {
     let yasmind = install::find(install::BROKER)?;
     let folder = socket.parent().unwrap_or(Path::new("/"));
     let unusable = |error| CannotStart::Folder { folder: folder.display().to_string(), error };
-    make_folder(folder).map_err(unusable)?;
-    let lock = open_append(&folder.join(LOCK_NAME)).map_err(unusable)?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(|errno| unusable(errno.into()))?;
-    // Another start may have come first while this one waited for the lock.
-    match greet(socket) {
-        Err(Trouble::Nobody) => {}
-        other => return Ok(other?),
-    }
+    make_folder(folder).and_then(|()| open_folder(folder)).map_err(unusable)?;
     let failed = |error| CannotStart::Spawn { yasmind: yasmind.display().to_string(), error };
     let done = Command::new("/proc/self/exe")
         .arg("start-broker")
@@ -90,15 +87,45 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(folder)
 }
 
-fn open_append(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+/// A folder in which nobody but root and this user can put or replace anything: /tmp is for all,
+/// and a name in it may be taken before us, or a link.
+fn open_folder(folder: &Path) -> std::io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = open(folder, flags | OFlags::RDONLY, Mode::empty())?;
+    let stat = fstat(&fd)?;
+    let is_ours = stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw();
+    // Where all may write, but not replace what is another's.
+    const STICKY: u32 = 0o1000;
+    let is_closed = stat.st_mode & 0o002 == 0 || stat.st_mode & STICKY != 0;
+    if !is_ours {
+        let what = format!("it belongs to user {}", stat.st_uid);
+        return Err(Error::new(ErrorKind::PermissionDenied, what));
+    }
+    if !is_closed {
+        return Err(Error::new(ErrorKind::PermissionDenied, "anybody may write there"));
+    }
+    Ok(fd)
+}
+
+/// The log, which is this user's own file.
+fn open_log(folder: &Path) -> std::io::Result<File> {
+    let folder = open_folder(folder)?;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let log = openat(&folder, LOG_NAME, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, mode)?;
+    let stat = fstat(&log)?;
+    let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+    if !is_file || stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_nlink != 1 {
+        return Err(Error::new(ErrorKind::PermissionDenied, "the log there is another's"));
+    }
+    Ok(log.into())
 }
 
 /// Starts `yasmind` in a session of its own and returns at once. Runs in a process between
 /// the program-to-be and the broker, so that the program gets no child it does not know.
 pub fn detach(yasmind: &Path, socket: &Path) -> anyhow::Result<()> {
     rustix::process::setsid()?;
-    let log = open_append(&socket.with_file_name(LOG_NAME))?;
+    let log = open_log(socket.parent().unwrap_or(Path::new("/")))?;
     Command::new(yasmind)
         .arg("--socket")
         .arg(socket)
@@ -110,4 +137,35 @@ pub fn detach(yasmind: &Path, socket: &Path) -> anyhow::Result<()> {
         .process_group(0)
         .spawn()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_folder_of_others_and_a_link_are_not_used() {
+        let folder = std::env::temp_dir().join(format!("yasmin-start-{}", std::process::id()));
+        let own = folder.join("own");
+        make_folder(&own).unwrap();
+        open_log(&own).unwrap();
+        symlink(&own, folder.join("link")).unwrap();
+        assert!(open_folder(&folder.join("link")).is_err());
+        let precious = folder.join("precious");
+        fs::write(&precious, "").unwrap();
+        fs::remove_file(own.join(LOG_NAME)).unwrap();
+        symlink(&precious, own.join(LOG_NAME)).unwrap();
+        assert!(open_log(&own).is_err());
+        fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
+        assert!(open_folder(&own).is_err());
+        fs::set_permissions(&own, Permissions::from_mode(0o1777)).unwrap();
+        open_folder(&own).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&own, Some(65534), None).unwrap();
+            assert!(open_folder(&own).is_err());
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
