@@ -199,6 +199,7 @@ numa-test: build
 
 MANUALS = man/yasmin.1 man/yasmin-place.1 man/yasmind.8 man/libyasmin.7
 UNIT = crates/yasmind/yasmind.service
+SOCKET_UNIT = crates/yasmind/yasmind.socket
 PLACE_UNIT = crates/watch/yasmin-place.service
 USERS = crates/yasmind/yasmind.sysusers
 BIN = $(DESTDIR)$(PREFIX)/bin
@@ -217,13 +218,14 @@ install:
 	install -m 755 $(RELEASE)/libyasmin.so $(LIB)/libyasmin.so
 	install -m 755 $(RELEASE)/yasmind $(LIBEXEC)/yasmind
 	sed 's|/usr/bin/yasmind|$(PREFIX)/libexec/yasmin/yasmind|' $(UNIT) >$(SYSTEMD)/yasmind.service
+	install -m 644 $(SOCKET_UNIT) $(SYSTEMD)/yasmind.socket
 	sed 's|/usr/bin/yasmin|$(PREFIX)/bin/yasmin|' $(PLACE_UNIT) >$(SYSTEMD)/yasmin-place.service
 	install -m 644 $(USERS) $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do install -m 644 $$page $(MAN)/man$${page##*.}/; done
 
 uninstall:
 	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIBEXEC)/yasmind
-	rm -f $(SYSTEMD)/yasmind.service $(SYSTEMD)/yasmin-place.service $(SYSUSERS)/yasmind.conf
+	rm -f $(SYSTEMD)/yasmind.service $(SYSTEMD)/yasmind.socket $(SYSTEMD)/yasmin-place.service $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do rm -f $(MAN)/man$${page##*.}/$${page##*/}; done
 	-rmdir --ignore-fail-on-non-empty $(LIB) $(LIBEXEC)
 

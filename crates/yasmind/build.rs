@@ -5,7 +5,7 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-const SOURCE: &str = "bpf/numbers.bpf.c";
+const SOURCE: &str = "bpf/socket.bpf.c";
 
 fn main() {
     println!("cargo:rerun-if-changed={SOURCE}");
@@ -13,7 +13,7 @@ fn main() {
     println!("cargo:rustc-check-cfg=cfg(bpf_object)");
     let clang = env::var("YASMIN_CLANG").unwrap_or_else(|_| "clang".to_owned());
     let out_dir = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    let object = Path::new(&out_dir).join("numbers.bpf.o");
+    let object = Path::new(&out_dir).join("socket.bpf.o");
     // -g: CO-RE needs the program's BTF.
     let status = Command::new(&clang)
         .args(["-target", "bpf", "-g", "-O2", "-Wall", "-Wextra", "-Werror", "-c", SOURCE, "-o"])

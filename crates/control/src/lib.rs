@@ -12,11 +12,11 @@ pub mod silence;
 #[cfg(feature = "status")]
 pub mod status;
 
-pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, ToBroker};
+pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker};
 
 /// Version of these messages. A broker answers a HELLO of another version with REFUSED and
 /// closes; the library then leaves everything on TCP.
-pub const CONTROL_VERSION: u32 = 3;
+pub const CONTROL_VERSION: u32 = 4;
 
 /// File name of the broker's socket in its directory.
 pub const SOCKET_NAME: &str = "broker.sock";

@@ -1,8 +1,11 @@
 //! The messages themselves: fixed 64-byte datagrams, little-endian.
 //!
 //! ```text
-//! 0  kind u32    4  a u32    8  id u64    16  b u64    24  c u64    32..64  zero or text
+//! 0  kind u32    4  a u32    8  id u64    16  b u64    24  c u64    32..64  zero, text or two addresses
 //! ```
+//!
+//! A message names a TCP socket and never carries one: whoever holds a duplicate holds back the
+//! connection's end.
 
 use crate::guest::Endpoint;
 
@@ -35,14 +38,25 @@ impl Role {
     }
 }
 
+/// A TCP socket as its process names it. The broker looks it up in that process's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// The descriptor's number.
+    pub number: u32,
+    /// SO_COOKIE.
+    pub cookie: u64,
+    pub local: Endpoint,
+    pub peer: Endpoint,
+}
+
 /// What a process with the library, or the command, tells the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToBroker {
     /// First message of a process. `comm` is for display only; the pid comes from the socket.
     Hello { version: u32, comm: [u8; COMM_BYTES] },
-    /// This end proves busy. One descriptor beside it: the TCP socket, as proof.
+    /// This end proves busy.
     /// `id` is the process's own name for the connection, never used twice.
-    Offer { id: u64, role: Role },
+    Offer { id: u64, role: Role, socket: Socket },
     /// The end is closed, or its offer withdrawn.
     Release { id: u64 },
     /// The receiving direction's ring fills up: may it grow to `class`?
@@ -54,17 +68,19 @@ pub enum ToBroker {
     /// on a connection of its own, as `Join` is for an acceptor; answered by
     /// `FromBroker::Prepared` or `Decline`.
     Prepare { version: u32, to: Endpoint },
-    /// The TCP connection stands. One descriptor beside it: its socket, as proof. Answered,
-    /// within `wait_ms`, by `FromBroker::Joined` or `Decline`.
-    Join { version: u32, role: Role, wait_ms: u64 },
-    /// The process passes a TCP socket on over a Unix socket, and leaves what it has unread for
-    /// whoever gets it. Two descriptors beside it: the socket, as proof, and the estate's memfd.
-    /// First message on a connection of its own, as `Claim` is; answered by `FromBroker::Left`
-    /// or `Decline`.
-    Leave { version: u32 },
-    /// The process got a TCP socket over a Unix socket. One descriptor beside it: the socket, as
-    /// proof. Answered by `FromBroker::Estate` or `Decline`.
-    Claim { version: u32 },
+    /// The TCP connection stands. Answered, within `wait_ms`, by `FromBroker::Joined` or
+    /// `Decline`.
+    Join { version: u32, role: Role, wait_ms: u32, socket: Socket },
+    /// The process passes a TCP socket on over a Unix socket, and wants to leave what it has
+    /// unread for whoever gets it. First message on a connection of its own, as `Claim` is;
+    /// answered by `FromBroker::Send` or `Decline`.
+    Leave { version: u32, socket: Socket },
+    /// After `FromBroker::Send`. One descriptor beside it: the estate's memfd. The only message
+    /// that brings one. Answered by `FromBroker::Left` or `Decline`.
+    Keep,
+    /// The process got a TCP socket over a Unix socket. Answered by `FromBroker::Estate` or
+    /// `Decline`.
+    Claim { version: u32, socket: Socket },
 }
 
 /// What the broker answers.
@@ -88,7 +104,9 @@ pub enum FromBroker {
     /// TCP connection. A connector sends GO on it; an acceptor sends READY with this proof and
     /// waits for GO.
     Joined { proof: u64 },
-    /// Answer to LEAVE: it is kept for some seconds.
+    /// Answer to LEAVE: KEEP may come.
+    Send,
+    /// Answer to KEEP: it is kept for some seconds.
     Left,
     /// Answer to CLAIM. One descriptor beside it: the estate's memfd. So many more are `left`
     /// for this socket.
@@ -99,7 +117,7 @@ pub enum FromBroker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Decline {
-    /// The descriptor is not an established TCP connection.
+    /// The number is not that of an established TCP connection of this process.
     NotTcp = 1,
     /// Both ends are one socket.
     SelfConnected = 2,
@@ -172,6 +190,7 @@ const PREPARE: u32 = 6;
 const JOIN: u32 = 7;
 const LEAVE: u32 = 8;
 const CLAIM: u32 = 9;
+const KEEP: u32 = 10;
 const WELCOME: u32 = 101;
 const REFUSED: u32 = 102;
 const CHANNEL: u32 = 103;
@@ -181,6 +200,7 @@ const PREPARED: u32 = 106;
 const JOINED: u32 = 107;
 const LEFT: u32 = 108;
 const ESTATE: u32 = 109;
+const SEND: u32 = 110;
 
 /// The fields of a message before they have a meaning.
 struct Fields {
@@ -214,6 +234,28 @@ impl Fields {
     }
 }
 
+impl Socket {
+    /// `rest` is 32 bits for the message itself.
+    fn encode(&self, kind: u32, a: u32, id: u64, rest: u32) -> [u8; MESSAGE_BYTES] {
+        let ports = u64::from(self.local.port) | u64::from(self.peer.port) << 16;
+        let c = ports | u64::from(rest) << 32;
+        let mut out = Fields { kind, a, id, b: self.cookie, c }.encode();
+        out[32..48].copy_from_slice(&self.local.address);
+        out[48..64].copy_from_slice(&self.peer.address);
+        out
+    }
+
+    fn decode(number: u32, fields: &Fields, raw: &[u8; MESSAGE_BYTES]) -> Self {
+        let end = |at: usize, port: u64| {
+            let mut address = [0; 16];
+            address.copy_from_slice(&raw[at..at + 16]);
+            Endpoint { address, port: port as u16 }
+        };
+        let (local, peer) = (end(32, fields.c), end(48, fields.c >> 16));
+        Self { number, cookie: fields.b, local, peer }
+    }
+}
+
 fn exact(raw: &[u8]) -> Result<&[u8; MESSAGE_BYTES], BadMessage> {
     raw.try_into().map_err(|_| BadMessage::Length { len_bytes: raw.len() })
 }
@@ -233,7 +275,9 @@ impl ToBroker {
                 out[32..32 + COMM_BYTES].copy_from_slice(&comm);
                 out
             }
-            Self::Offer { id, role } => Fields::new(OFFER, role as u32, id).encode(),
+            Self::Offer { id, role, socket } => {
+                socket.encode(OFFER, socket.number, id, role as u32)
+            }
             Self::Release { id } => Fields::new(RELEASE, 0, id).encode(),
             Self::Grow { id, class } => Fields::new(GROW, u32::from(class), id).encode(),
             Self::Status { version } => Fields::new(STATUS, version, 0).encode(),
@@ -243,11 +287,17 @@ impl ToBroker {
                 out[32..48].copy_from_slice(&to.address);
                 out
             }
-            Self::Join { version, role, wait_ms } => {
-                Fields { b: wait_ms, c: role as u64, ..Fields::new(JOIN, version, 0) }.encode()
+            Self::Join { version, role, wait_ms, socket } => {
+                let id = u64::from(socket.number) | (role as u64) << 32;
+                socket.encode(JOIN, version, id, wait_ms)
             }
-            Self::Leave { version } => Fields::new(LEAVE, version, 0).encode(),
-            Self::Claim { version } => Fields::new(CLAIM, version, 0).encode(),
+            Self::Leave { version, socket } => {
+                socket.encode(LEAVE, version, u64::from(socket.number), 0)
+            }
+            Self::Keep => Fields::new(KEEP, 0, 0).encode(),
+            Self::Claim { version, socket } => {
+                socket.encode(CLAIM, version, u64::from(socket.number), 0)
+            }
         }
     }
 
@@ -263,7 +313,11 @@ impl ToBroker {
                 comm.copy_from_slice(&raw[32..32 + COMM_BYTES]);
                 Self::Hello { version: fields.a, comm }
             }
-            OFFER => Self::Offer { id: fields.id, role: Role::decode(fields.a)? },
+            OFFER => Self::Offer {
+                id: fields.id,
+                role: Role::decode((fields.c >> 32) as u32)?,
+                socket: Socket::decode(fields.a, &fields, raw),
+            },
             RELEASE => Self::Release { id: fields.id },
             GROW => Self::Grow { id: fields.id, class: class(u64::from(fields.a))? },
             STATUS => Self::Status { version: fields.a },
@@ -276,11 +330,19 @@ impl ToBroker {
             }
             JOIN => Self::Join {
                 version: fields.a,
-                role: Role::decode(u32::try_from(fields.c).unwrap_or(u32::MAX))?,
-                wait_ms: fields.b,
+                role: Role::decode((fields.id >> 32) as u32)?,
+                wait_ms: (fields.c >> 32) as u32,
+                socket: Socket::decode(fields.id as u32, &fields, raw),
             },
-            LEAVE => Self::Leave { version: fields.a },
-            CLAIM => Self::Claim { version: fields.a },
+            LEAVE => Self::Leave {
+                version: fields.a,
+                socket: Socket::decode(fields.id as u32, &fields, raw),
+            },
+            KEEP => Self::Keep,
+            CLAIM => Self::Claim {
+                version: fields.a,
+                socket: Socket::decode(fields.id as u32, &fields, raw),
+            },
             value => return Err(BadMessage::Kind { value }),
         })
     }
@@ -304,6 +366,7 @@ impl FromBroker {
             }
             Self::Prepared => Fields::new(PREPARED, 0, 0),
             Self::Joined { proof } => Fields { b: proof, ..Fields::new(JOINED, 0, 0) },
+            Self::Send => Fields::new(SEND, 0, 0),
             Self::Left => Fields::new(LEFT, 0, 0),
             Self::Estate { left } => Fields { b: left, ..Fields::new(ESTATE, 0, 0) },
         }
@@ -334,6 +397,7 @@ impl FromBroker {
             STATUS_REPLY => Self::Status { len_bytes: fields.b },
             PREPARED => Self::Prepared,
             JOINED => Self::Joined { proof: fields.b },
+            SEND => Self::Send,
             LEFT => Self::Left,
             ESTATE => Self::Estate { left: fields.b },
             value => return Err(BadMessage::Kind { value }),

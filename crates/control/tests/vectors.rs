@@ -4,7 +4,7 @@ use serde_json::Value;
 use yasmin_control::guest::Endpoint;
 use yasmin_control::message::COMM_BYTES;
 use yasmin_control::{
-    BadMessage, CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, ToBroker,
+    BadMessage, CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker,
 };
 
 fn bytes(text: &str) -> Vec<u8> {
@@ -49,13 +49,31 @@ fn reason(case: &Value) -> Decline {
     }
 }
 
+/// "number cookie local:port peer:port", all but the numbers in hex.
+fn socket(case: &Value) -> Socket {
+    let words: Vec<&str> = text(case, "socket").split(' ').collect();
+    let end = |word: &str| {
+        let (address, port) = word.split_once(':').unwrap();
+        let address = bytes(address).try_into().unwrap();
+        Endpoint { address, port: port.parse().unwrap() }
+    };
+    Socket {
+        number: words[0].parse().unwrap(),
+        cookie: u64::from_str_radix(words[1], 16).unwrap(),
+        local: end(words[2]),
+        peer: end(words[3]),
+    }
+}
+
 fn to_broker(case: &Value) -> ToBroker {
     match text(case, "message") {
         "hello" => {
             let comm: [u8; COMM_BYTES] = bytes(text(case, "comm_hex")).try_into().unwrap();
             ToBroker::Hello { version: number(case, "version") as u32, comm }
         }
-        "offer" => ToBroker::Offer { id: hex(case, "id"), role: role(case) },
+        "offer" => {
+            ToBroker::Offer { id: hex(case, "id"), role: role(case), socket: socket(case) }
+        }
         "release" => ToBroker::Release { id: hex(case, "id") },
         "grow" => ToBroker::Grow { id: hex(case, "id"), class: number(case, "class") as u8 },
         "status" => ToBroker::Status { version: number(case, "version") as u32 },
@@ -69,10 +87,16 @@ fn to_broker(case: &Value) -> ToBroker {
         "join" => ToBroker::Join {
             version: number(case, "version") as u32,
             role: role(case),
-            wait_ms: number(case, "wait_ms"),
+            wait_ms: number(case, "wait_ms") as u32,
+            socket: socket(case),
         },
-        "leave" => ToBroker::Leave { version: number(case, "version") as u32 },
-        "claim" => ToBroker::Claim { version: number(case, "version") as u32 },
+        "leave" => {
+            ToBroker::Leave { version: number(case, "version") as u32, socket: socket(case) }
+        }
+        "keep" => ToBroker::Keep,
+        "claim" => {
+            ToBroker::Claim { version: number(case, "version") as u32, socket: socket(case) }
+        }
         other => panic!("message {other}"),
     }
 }
@@ -92,6 +116,7 @@ fn from_broker(case: &Value) -> FromBroker {
         "status" => FromBroker::Status { len_bytes: hex(case, "len_bytes") },
         "prepared" => FromBroker::Prepared,
         "joined" => FromBroker::Joined { proof: hex(case, "proof") },
+        "send" => FromBroker::Send,
         "left" => FromBroker::Left,
         "estate" => FromBroker::Estate { left: hex(case, "left") },
         other => panic!("message {other}"),

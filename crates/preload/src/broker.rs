@@ -1,4 +1,5 @@
-//! The broker, as this process talks to it: one SEQPACKET socket, never waited for.
+//! The broker, as this process talks to it: one SEQPACKET socket, never waited for. It is told
+//! numbers of sockets, and never gets one.
 //!
 //! Messages are sent without waiting and read when the mailbox says that there are some. A
 //! broker that is gone is looked for again at growing intervals; meanwhile everything is TCP.
@@ -7,12 +8,14 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use yasmin_control::{CONTROL_VERSION, message::COMM_BYTES};
-use yasmin_control::{FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, ToBroker};
+use yasmin_control::{
+    FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, Socket, ToBroker, guest::Endpoint,
+};
 
 use crate::conn::Handout;
 use crate::lock::Lock;
 use crate::sys::{self, EAGAIN, IoVec, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, call};
-use crate::{clock, config, promote, table};
+use crate::{clock, config, guest, promote, table};
 
 static FD: AtomicI32 = AtomicI32::new(-1);
 static MAILBOX: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
@@ -54,10 +57,33 @@ pub fn has_news() -> bool {
     unsafe { (*mailbox).load(Ordering::Acquire) != MAIL_SEEN.load(Ordering::Relaxed) }
 }
 
-/// Offers the connection, with its socket as proof. False: no broker now.
+/// Offers the connection. False: no broker now.
 pub fn offer(fd: c_int, id: u64, is_acceptor: bool) -> bool {
     let role = if is_acceptor { Role::Acceptor } else { Role::Connector };
-    send(ToBroker::Offer { id, role }, &[fd])
+    named(fd).is_some_and(|socket| send(ToBroker::Offer { id, role, socket }, &[]))
+}
+
+/// `fd` as the broker is told of it. `None`: it is no socket with addresses.
+pub fn named(fd: c_int) -> Option<Socket> {
+    let mut raw = [0u8; 28];
+    let mut end = |is_peer: bool| -> Option<Endpoint> {
+        let mut len = raw.len() as u32;
+        // SAFETY: the kernel writes at most `len` bytes.
+        let ret = unsafe {
+            if is_peer {
+                call!(getpeername, fd, raw.as_mut_ptr(), &raw mut len)
+            } else {
+                call!(getsockname, fd, raw.as_mut_ptr(), &raw mut len)
+            }
+        };
+        // SAFETY: bytes of ours.
+        if ret == 0 { unsafe { guest::endpoint(raw.as_ptr(), len as usize) } } else { None }
+    };
+    // A connection that has ended has no peer any more; then its cookie says enough.
+    let local = end(false)?;
+    let peer = end(true).unwrap_or(local);
+    let cookie = sys::getsockopt_u64(fd, sys::SOL_SOCKET, sys::SO_COOKIE, 8)?;
+    Some(Socket { number: fd as u32, cookie, local, peer })
 }
 
 pub fn release(id: u64) {
@@ -181,14 +207,9 @@ fn connect_to_path(fd: c_int) -> bool {
     unsafe { call!(connect, fd, address.as_ptr(), len + 1) == 0 }
 }
 
-/// Only root's broker, this user's own, or the one in the system's directory, which only root
-/// can have put there, is told anything.
+/// Only root's broker and this user's own are told anything, wherever they listen: in a changed
+/// root anybody may have made the system's directory.
 fn is_trusted(fd: c_int) -> bool {
-    let system = || SYSTEM_DIR.bytes().chain(*b"/").chain(SOCKET_NAME.bytes());
-    let is_default = config::socket_path().next().is_none();
-    if is_default || config::socket_path().eq(system()) {
-        return true;
-    }
     let mut cred = [0u32; 3];
     let mut len = 12u32;
     // SAFETY: struct ucred is three 32-bit words.
@@ -363,7 +384,7 @@ fn receive(fd: c_int, raw: &mut [u8; MESSAGE_BYTES]) -> (isize, Passed) {
 fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
     match message {
         FromBroker::Welcome { .. } => {
-            if let Some(page) = passed.fds.first().and_then(|at| sys::map_file(*at, 4096)) {
+            if let Some(page) = passed.fds.first().and_then(|at| sys::map_sealed(*at, 4096)) {
                 MAIL_SEEN.store(u64::MAX, Ordering::Relaxed);
                 MAILBOX.store(page.cast(), Ordering::Release);
             }
@@ -385,6 +406,7 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
         FromBroker::Status { .. }
         | FromBroker::Prepared
         | FromBroker::Joined { .. }
+        | FromBroker::Send
         | FromBroker::Left
         | FromBroker::Estate { .. } => {}
     }

@@ -10,7 +10,9 @@ use yasmin_ring::{Pages, Phase, Receiver, Sender};
 use crate::lock::{Guard, Lock, Taken};
 use crate::slab::{Pooled, Slab};
 use crate::spin::Backoff;
-use crate::{broker, clock, estate, handover, lock, options, process, set, spin, sys, table, tcp};
+use crate::{
+    broker, clock, estate, handover, lock, options, passing, process, set, spin, sys, table, tcp,
+};
 
 /// Reads from the ring, or bytes in one, that an opening is worth without watching.
 const OPENING_READS: u32 = 4;
@@ -141,8 +143,8 @@ pub struct Mapped {
 impl Conn {
     /// Maps a channel for `fd`. The two memfds stay the caller's.
     pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
-        let base = sys::map_file(handout.channel_fd, channel::bytes(handout.max_class))?;
-        let Some(side) = sys::map_file(handout.side_fd, channel::side::SIDE_BYTES) else {
+        let base = sys::map_sealed(handout.channel_fd, channel::bytes(handout.max_class))?;
+        let Some(side) = sys::map_sealed(handout.side_fd, channel::side::SIDE_BYTES) else {
             // SAFETY: mapped just now, and nobody knows of it.
             unsafe { sys::unmap(base, channel::bytes(handout.max_class)) };
             return None;
@@ -508,6 +510,7 @@ impl Conn {
     /// Every descriptor that names it becomes plain TCP, as the kernel has it.
     pub fn retire(&'static self, fd: c_int) {
         self.settle(fd);
+        passing::drained(self, fd);
         for at in 0..table::end() {
             if at != fd && table::is_conn(table::raw(at), self) {
                 self.fds.fetch_sub(1, Ordering::Relaxed);

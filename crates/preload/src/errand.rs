@@ -66,9 +66,10 @@ impl Errand {
     /// The vsock connection that the broker has for `fd`, and the proof to send on it.
     pub fn join(&self, fd: c_int, role: Role, until_ns: u64) -> Option<(c_int, u64)> {
         let left_ns = until_ns.saturating_sub(clock::now_ns());
-        let wait_ms = left_ns.div_ceil(1_000_000);
-        let message = ToBroker::Join { version: CONTROL_VERSION, role, wait_ms };
-        let answer = self.ask(message, &[fd], until_ns + ANSWER_MORE_MS * 1_000_000)?;
+        let wait_ms = u32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        let socket = broker::named(fd)?;
+        let message = ToBroker::Join { version: CONTROL_VERSION, role, wait_ms, socket };
+        let answer = self.ask(message, &[], until_ns + ANSWER_MORE_MS * 1_000_000)?;
         let (FromBroker::Joined { proof }, mut passed) = answer else { return None };
         passed.take(0).map(|vsock| (vsock, proof))
     }

@@ -45,6 +45,14 @@ struct Header {
     cookie: u64,
     /// TCP bytes read before the channel came.
     read_before: u64,
+    /// SO_LINGER.
+    linger: u64,
+}
+
+impl Header {
+    const fn settings(&self) -> passing::Settings {
+        passing::Settings { lowat: self.lowat, linger: self.linger }
+    }
 }
 
 /// The first number for estates, by the limit that programs started from here inherit.
@@ -75,6 +83,7 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         lowat: passing::lowat(fd).unwrap_or(0),
         cookie,
         read_before: conn.read_before(),
+        linger: passing::linger(fd),
     };
     let memfd = Memfd::create(CHANNEL_AT + layout::channel_bytes(max_class))?;
     let ring_bytes = class_bytes(receiver.class()) as usize;
@@ -258,9 +267,9 @@ fn is_estate(number: c_int) -> bool {
     header_of(number).is_some()
 }
 
-/// The estate of a socket that this process got as `fd`, with its TCP_NOTSENT_LOWAT. `None`: it
+/// The estate of a socket that this process got as `fd`, with the socket's settings. `None`: it
 /// is not what it should be.
-pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<u32> {
+pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<passing::Settings> {
     let memfd = Memfd { fd: memfd };
     let header = header_of(memfd.fd).filter(|header| header.cookie == cookie)?;
     let number = memfd.keep()?;
@@ -272,14 +281,19 @@ pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<u32> {
             sys::close(number);
         }
     }
-    conn.map(|_| header.lowat)
+    conn.map(|_| header.settings())
 }
 
 /// An estate of a connection that this process holds already: it counts once.
-pub fn own(conn: &Conn, memfd: c_int) -> Option<u32> {
+pub fn own(conn: &Conn, memfd: c_int) -> Option<passing::Settings> {
     let memfd = Memfd { fd: memfd };
     conn.one_less_holds();
-    header_of(memfd.fd).map(|header| header.lowat)
+    header_of(memfd.fd).map(|header| header.settings())
+}
+
+/// The settings of `conn`'s socket before it was passed on.
+pub fn settings_of(conn: &Conn) -> Option<passing::Settings> {
+    header_of(of(conn)?).map(|header| header.settings())
 }
 
 /// A connection over the pages of the estate at `number`. Unmaps `side` if there is none.

@@ -33,7 +33,8 @@ pub use moved::{abandon, end_unread, received, send, sent, shutdown, unname, unr
 pub use options::{refuses_option, shares_option};
 
 use change::Change;
-use directory::{AF_INET, AF_INET6, endpoint, table};
+pub use directory::endpoint;
+use directory::{AF_INET, AF_INET6, table};
 
 /// The acceptor has said READY: the connector answers at once, or something is very wrong.
 const GO_WITHIN_MS: u64 = 2000;

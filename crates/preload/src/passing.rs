@@ -4,7 +4,7 @@
 //! respect. What lies unread in the ring is left with the broker, as an estate, before the
 //! message is sent; the library of the process that receives the message claims it, and both
 //! read on under the locks in it. The socket is marked meanwhile, so that nobody asks the broker
-//! for sockets that bring nothing.
+//! for sockets that bring nothing, and set to end by a reset, should nobody ever claim it.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,21 @@ use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
 
 use crate::conn::Conn;
 use crate::errand::{Answer, Errand};
-use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, SOL_TCP, call};
+use crate::sys::{self, MsgHdr, SO_COOKIE, SO_LINGER, SO_PEERCRED, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Entry};
-use crate::{clock, estate, image, process, set, tcp};
+use crate::{broker, clock, estate, image, process, set, tcp};
 
 const TCP_NOTSENT_LOWAT: c_int = 25;
+/// struct linger { l_onoff: 1, l_linger: 0 }
+const LINGER_0: u64 = 1;
+
+/// What the program has set, and the mark takes the place of.
+#[derive(Clone, Copy)]
+pub struct Settings {
+    pub lowat: u32,
+    /// struct linger.
+    pub linger: u64,
+}
 const SCM_RIGHTS: c_int = 1;
 
 /// The broker answers at once, or the machine is in trouble.
@@ -36,9 +46,32 @@ fn set_lowat(fd: c_int, value: u32) {
     sys::setsockopt_bytes(fd, SOL_TCP, TCP_NOTSENT_LOWAT, &value.to_ne_bytes());
 }
 
-fn ask(message: ToBroker, passed: &[c_int]) -> Answer {
-    let until_ns = clock::now_ns() + ANSWER_WITHIN_MS * 1_000_000;
-    Errand::open().map_or(Answer::None, |errand| errand.hear(message, passed, until_ns))
+/// SO_LINGER of a socket.
+pub fn linger(fd: c_int) -> u64 {
+    sys::getsockopt_u64(fd, SOL_SOCKET, SO_LINGER, 8).unwrap_or(0)
+}
+
+fn set_linger(fd: c_int, value: u64) {
+    sys::setsockopt_bytes(fd, SOL_SOCKET, SO_LINGER, &value.to_ne_bytes());
+}
+
+fn mark(fd: c_int) {
+    set_linger(fd, LINGER_0);
+    set_lowat(fd, MARK);
+}
+
+/// Nothing is unread any more, whoever claims it.
+pub fn drained(conn: &Conn, fd: c_int) {
+    if HAS_PASSED.load(Ordering::Relaxed)
+        && lowat(fd) == Some(MARK)
+        && let Some(settings) = estate::settings_of(conn)
+    {
+        set_linger(fd, settings.linger);
+    }
+}
+
+fn until_ns() -> u64 {
+    clock::now_ns() + ANSWER_WITHIN_MS * 1_000_000
 }
 
 /// Before a message that passes descriptors on, over socket `via`.
@@ -160,11 +193,16 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
         return false;
     }
     let Some(number) = conn.estate(fd, true) else { return false };
+    let (Some(errand), Some(socket)) = (Errand::open(), broker::named(fd)) else { return false };
+    let message = ToBroker::Leave { version: CONTROL_VERSION, socket };
+    match errand.hear(message, &[], until_ns()) {
+        Answer::Message(FromBroker::Send, _) => {}
+        _ => return false,
+    }
     // Before anybody can claim it.
     conn.one_more_holds();
-    let message = ToBroker::Leave { version: CONTROL_VERSION };
-    match ask(message, &[fd, number]) {
-        Answer::Message(FromBroker::Left, _) => set_lowat(fd, MARK),
+    match errand.hear(ToBroker::Keep, &[number], until_ns()) {
+        Answer::Message(FromBroker::Left, _) => mark(fd),
         Answer::Message(..) | Answer::None => {
             conn.one_less_holds();
             return false;
@@ -180,8 +218,8 @@ fn take_back(fd: c_int) {
         && lowat(fd) == Some(MARK)
         && let Claimed::Estate { memfd, left } = claim(fd)
     {
-        let lowat = estate::own(conn, memfd);
-        unmark(fd, left, lowat);
+        let settings = estate::own(conn, memfd);
+        unmark(fd, left, settings);
     }
 }
 
@@ -206,7 +244,9 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
     }
     let (memfd, left) = match claim(fd) {
         Claimed::Estate { memfd, left } => (memfd, left),
-        // Taken back, or not for this process: what is unread is the giver's affair.
+        // Not claimed in time, or not for this process. What is unread is the giver's affair, who
+        // may be gone: a reset is an error that the program knows, a gap is none.
+        Claimed::Nothing if holder.is_none() => return tcp::reset(fd),
         Claimed::Nothing => return,
         // It may be lost on the way.
         Claimed::Late => {
@@ -215,12 +255,12 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
         }
     };
     HAS_PASSED.store(true, Ordering::Relaxed);
-    let lowat = match holder {
+    let settings = match holder {
         Some(conn) => estate::own(conn, memfd),
         None => estate::adopt_for(fd, memfd, cookie),
     };
-    unmark(fd, left, lowat);
-    if lowat.is_none() {
+    unmark(fd, left, settings);
+    if settings.is_none() {
         // What is unread is lost, and so the connection.
         tcp::reset(fd);
     }
@@ -238,7 +278,11 @@ enum Claimed {
 
 /// What the broker has for `fd`.
 fn claim(fd: c_int) -> Claimed {
-    match ask(ToBroker::Claim { version: CONTROL_VERSION }, &[fd]) {
+    let (Some(errand), Some(socket)) = (Errand::open(), broker::named(fd)) else {
+        return Claimed::Nothing;
+    };
+    let message = ToBroker::Claim { version: CONTROL_VERSION, socket };
+    match errand.hear(message, &[], until_ns()) {
         Answer::Message(FromBroker::Estate { left }, mut passed) => match passed.take(0) {
             Some(memfd) => Claimed::Estate { memfd, left },
             // There was no free number for it.
@@ -249,9 +293,11 @@ fn claim(fd: c_int) -> Claimed {
     }
 }
 
-fn unmark(fd: c_int, left: u64, own: Option<u32>) {
+fn unmark(fd: c_int, left: u64, own: Option<Settings>) {
     if left == 0 {
-        set_lowat(fd, own.unwrap_or(0));
+        let own = own.unwrap_or(Settings { lowat: 0, linger: 0 });
+        set_lowat(fd, own.lowat);
+        set_linger(fd, own.linger);
     }
 }
 

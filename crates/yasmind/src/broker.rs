@@ -8,22 +8,19 @@ mod estates;
 mod guests;
 mod status;
 
-use self::ends::WAITING;
 pub use self::estates::ESTATES;
 use crate::budget::Budget;
 use crate::channel::{Channel, EndLabel};
 use crate::client::{Client, Gone, Received};
-use crate::examiner::Examiner;
+use crate::closer::Closer;
 use crate::facts::Facts;
 use crate::guests::Guests;
-use crate::memfd;
 use crate::memory::Groups;
 use crate::pairing::Table;
 use crate::proof::Proof;
-use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
-use yasmin_control::{CONTROL_VERSION, FromBroker, Role, ToBroker};
+use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, Role, Socket, ToBroker};
 
 /// What all processes of one user have.
 #[derive(Default)]
@@ -35,8 +32,10 @@ struct User {
 pub struct Limits {
     pub first_class: u8,
     pub max_class: u8,
-    pub clients_per_user: usize,
-    pub clients_of_root: usize,
+    /// Of all users together. One who is not root may have as many as are left for the others.
+    pub clients: usize,
+    /// The same, for ends.
+    pub ends: usize,
 }
 
 /// One end of a connection, from its OFFER until its RELEASE.
@@ -49,7 +48,8 @@ struct End {
 }
 
 enum EndState {
-    Examined,
+    /// On its way from one state to another.
+    Between,
     Waiting { facts: Facts, since: Instant },
     Paired { channel: u64, facts: Facts },
 }
@@ -72,7 +72,7 @@ pub struct Totals {
 pub struct Broker {
     limits: Limits,
     proof: Proof,
-    pub examiner: Examiner,
+    closer: Closer,
     budget: Budget,
     groups: Groups,
     started: Instant,
@@ -88,11 +88,7 @@ pub struct Broker {
     table: Table,
     /// Names of clients, ends and channels: never used twice.
     next: u64,
-    /// Who asked for the status and has no answer yet, first come first served.
-    askers: VecDeque<u64>,
-    /// No status is made before: it takes its time when there is much to tell, and all others
-    /// wait for it.
-    status_after: Instant,
+    reports: status::Reports,
     /// `None`: there are none, or we cannot talk to them.
     guests: Option<Guests>,
     by_vsock: VecDeque<guests::ByVsock>,
@@ -101,21 +97,17 @@ pub struct Broker {
     pub doomed: Vec<u64>,
 }
 
-/// Of the broker's time, statuses take one part in so many.
-const STATUS_SHARE: u32 = 10;
-
 impl Broker {
-    pub fn new(limits: Limits, proof: Proof, examiner: Examiner, budget: Budget) -> Self {
-        let now = Instant::now();
+    pub fn new(limits: Limits, proof: Proof, budget: Budget) -> Self {
+        let table = Table::new(limits.ends);
         Self {
             limits,
             proof,
-            examiner,
+            closer: Closer::default(),
             budget,
             groups: Groups::default(),
-            started: now,
-            askers: VecDeque::new(),
-            status_after: now,
+            started: Instant::now(),
+            reports: status::Reports::default(),
             totals: Totals::default(),
             channels: BTreeMap::new(),
             declined: VecDeque::new(),
@@ -123,7 +115,7 @@ impl Broker {
             users: HashMap::new(),
             ends: BTreeMap::new(),
             cookies: HashMap::new(),
-            table: Table::new(WAITING),
+            table,
             guests: None,
             by_vsock: VecDeque::new(),
             estates: estates::Estates::default(),
@@ -143,10 +135,6 @@ impl Broker {
         self.clients.is_empty() && self.estates.is_empty()
     }
 
-    pub fn clients(&self) -> usize {
-        self.clients.len()
-    }
-
     /// Processes that have said HELLO.
     pub fn processes(&self) -> usize {
         self.clients.values().filter(|client| client.greeted()).count()
@@ -161,23 +149,24 @@ impl Broker {
     }
 
     /// Takes a new connection, unless its user has too many; gives its token.
-    pub fn connected(&mut self, fd: OwnedFd) -> Option<u64> {
-        let client = Client::new(fd).ok()?;
+    pub fn connected(&mut self, client: Client) -> Option<u64> {
         let uid = client.uid;
-        let limit = match uid {
-            0 => self.limits.clients_of_root,
-            _ => self.limits.clients_per_user,
-        };
-        let count = self.users.get(&uid).map_or(0, |user| user.clients);
-        if count >= limit || self.examiner.blocked(uid) {
-            tracing::debug!(uid, count, "refused: too many connections, or stuck descriptors");
-            self.examiner.close(uid, vec![client.into_fd()]);
+        let of_user = self.users.get(&uid).map_or(0, |user| user.clients);
+        let count = of_user + self.closer.pending(uid);
+        if !has_room(uid, count, self.clients.len(), self.limits.clients) {
+            tracing::debug!(uid, count, "refused: too many connections");
+            client.close(&self.closer);
             return None;
         }
         self.users.entry(uid).or_default().clients += 1;
         let token = self.name();
         self.clients.insert(token, client);
         Some(token)
+    }
+
+    /// Hangs up on a process that was never taken.
+    pub fn refused(&self, client: Client) {
+        client.close(&self.closer);
     }
 
     /// Forgets a process and all that it offered.
@@ -190,9 +179,8 @@ impl Broker {
             self.forget_end(serial);
         }
         self.declined.retain(|declined| declined.client != token);
-        self.askers.retain(|&asker| asker != token);
-        let asked = self.estates.disconnected(token);
-        self.examiner.close(client.uid, asked);
+        self.reports.disconnected(token);
+        self.estates.disconnected(token);
         if let Some(user) = self.users.get_mut(&client.uid) {
             user.clients -= 1;
             user.ends -= client.ends.len();
@@ -200,7 +188,7 @@ impl Broker {
                 self.users.remove(&client.uid);
             }
         }
-        self.examiner.close(client.uid, vec![client.into_fd()]);
+        client.close(&self.closer);
     }
 
     /// Answers one datagram of a process.
@@ -215,30 +203,23 @@ impl Broker {
                 | ToBroker::Status { version }
                 | ToBroker::Prepare { version, .. }
                 | ToBroker::Join { version, .. }
-                | ToBroker::Leave { version }
-                | ToBroker::Claim { version },
+                | ToBroker::Leave { version, .. }
+                | ToBroker::Claim { version, .. },
             ) if version != CONTROL_VERSION => {
                 let _ = client.send(FromBroker::Refused { version: CONTROL_VERSION }, &[]);
                 Err(Gone)
             }
             Ok(ToBroker::Hello { comm, .. }) if !greeted => client.greet(&comm),
-            // One at a time.
-            Ok(ToBroker::Status { .. }) if self.askers.contains(&token) => Err(Gone),
-            Ok(ToBroker::Status { .. }) => {
-                self.askers.push_back(token);
-                self.answer_askers(now);
-                Ok(())
-            }
+            Ok(ToBroker::Status { .. }) => self.reports.ask(token, uid),
             Ok(ToBroker::Prepare { to, .. }) if !greeted => self.prepare(token, to, now),
-            Ok(ToBroker::Join { role, wait_ms, .. }) if !greeted => {
-                let fd = if fds.len() == 1 { fds.pop() } else { None };
-                self.join(token, role, wait_ms, fd, now)
+            Ok(ToBroker::Join { role, wait_ms, socket, .. }) if !greeted => {
+                self.join(token, role, wait_ms, &socket, now)
             }
-            Ok(ToBroker::Leave { .. }) if !greeted => self.leave(token, std::mem::take(&mut fds)),
-            Ok(ToBroker::Claim { .. }) if !greeted => self.claim(token, std::mem::take(&mut fds)),
-            Ok(ToBroker::Offer { id, role }) if greeted => {
-                let fd = if fds.len() == 1 { fds.pop() } else { None };
-                self.offered(token, id, role, fd)
+            Ok(ToBroker::Leave { socket, .. }) if !greeted => self.leave(token, &socket),
+            Ok(ToBroker::Keep) if !greeted => self.keep(token, &mut fds, now),
+            Ok(ToBroker::Claim { socket, .. }) if !greeted => self.claim(token, &socket),
+            Ok(ToBroker::Offer { id, role, socket }) if greeted => {
+                self.offered(token, id, role, &socket, now)
             }
             Ok(ToBroker::Release { id }) if greeted => {
                 self.released(token, id);
@@ -257,35 +238,42 @@ impl Broker {
                 Err(Gone)
             }
         };
-        self.examiner.close(uid, fds);
+        for fd in fds {
+            self.closer.close(uid, fd);
+        }
         if result == Err(Gone) {
             self.doomed.push(token);
         }
     }
 
-    /// Answers who asked for the status, as far as there is time for it.
-    pub fn answer_askers(&mut self, now: Instant) {
-        while now >= self.status_after {
-            let Some(token) = self.askers.pop_front() else { return };
-            let start = Instant::now();
-            if self.answer_status(token, now) == Err(Gone) {
-                self.doomed.push(token);
+    /// The socket that a process names.
+    fn look(&mut self, token: u64, socket: &Socket) -> Result<Facts, Decline> {
+        let client = self.clients.get(&token).ok_or(Decline::NoProof)?;
+        self.proof.look(client, client.credentials(), socket)
+    }
+}
+
+/// Whether a user who has `count` of what there is `limit` of, and `used` by all, may have one
+/// more. Root may have all; anybody else as many as are left, so that something always is.
+const fn has_room(uid: u32, count: usize, used: usize, limit: usize) -> bool {
+    let left = limit.saturating_sub(used);
+    left > 0 && (uid == 0 || count < left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_room;
+
+    #[test]
+    fn nobody_can_have_all_but_root() {
+        let (mut used, mut of_users) = (0, [0; 4]);
+        for (uid, count) in (1..).zip(&mut of_users) {
+            while has_room(uid, *count, used, 64) {
+                *count += 1;
+                used += 1;
             }
-            self.status_after = Instant::now() + start.elapsed() * STATUS_SHARE;
         }
-    }
-
-    /// When `answer_askers` has something to do next.
-    pub fn next_answer(&self) -> Option<Instant> {
-        (!self.askers.is_empty()).then_some(self.status_after)
-    }
-
-    fn answer_status(&mut self, token: u64, now: Instant) -> Result<(), Gone> {
-        let uid = self.clients.get(&token).ok_or(Gone)?.uid;
-        let status = self.status(uid, now);
-        let json = serde_json::to_vec(&status).map_err(|_| Gone)?;
-        let memfd = memfd::constant("yasmin-status", &json).map_err(|_| Gone)?;
-        let client = self.clients.get_mut(&token).ok_or(Gone)?;
-        client.send(FromBroker::Status { len_bytes: json.len() as u64 }, &[memfd.as_fd()])
+        assert_eq!(of_users, [32, 16, 8, 4]);
+        assert!(has_room(0, 30, used, 64) && !has_room(0, 30, 64, 64));
     }
 }

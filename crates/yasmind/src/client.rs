@@ -1,7 +1,10 @@
 //! One connected process: its socket, its mailbox, its offers.
 //!
-//! Nothing here ever waits for the process: a send that does not fit makes it `Gone`.
+//! Nothing here ever waits for the process: a send that does not fit makes it `Gone`. And no
+//! descriptor is received but with KEEP: whoever has received one has to close it, which may
+//! take as long as its owner likes.
 
+use crate::closer::Closer;
 use crate::memfd;
 use crate::sys::page::Page;
 use crate::sys::sockopt::{self, Credentials};
@@ -10,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{self, Errno};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -23,9 +26,6 @@ use yasmin_wire::layout::PAGE_BYTES;
 /// SCM_MAX_FD of the kernel: with room for so many, it never closes one itself because it did
 /// not fit, which would be done in our thread and can block.
 const FDS_PER_MESSAGE: usize = 253;
-
-/// Sockets of one process that the examiner may have at a time.
-const EXAMINED_AT_ONCE: usize = 16;
 
 /// The process is to be disconnected: it hung up, or does not read what it is sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,25 +61,46 @@ pub struct Client {
     mailbox: Option<Mailbox>,
     /// Its name of a connection, and ours of the end.
     pub ends: HashMap<u64, u64>,
-    /// Of these, the ones whose sockets are still with the examiner.
-    pub examined: usize,
     /// What the event loop waits for.
     pub interest: EventFlags,
+    /// It waits for its turn to be read from.
+    pub is_queued: bool,
+    rights: Rights,
+}
+
+/// Whether there may be descriptors in messages that were not read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rights {
+    /// The kernel lets nobody send any.
+    Refused,
+    /// Before Linux 6.16: each message is looked at before it is received.
+    LookedFor,
+    /// KEEP is expected, or came: they are received, and closed elsewhere.
+    Taken,
 }
 
 impl Client {
-    pub fn new(fd: OwnedFd) -> std::io::Result<Self> {
-        let Credentials { pid, uid } = sockopt::peer_credentials(&fd)?;
-        Ok(Self {
+    pub fn new(fd: OwnedFd) -> Self {
+        // It cannot fail for a Unix socket that was accepted; nobody has this user's number.
+        let nobody = Credentials { pid: 0, uid: u32::MAX };
+        let Credentials { pid, uid } = sockopt::peer_credentials(&fd).unwrap_or(nobody);
+        // Since the connect, or not at all: only what listens says so before.
+        let refuses_rights = sockopt::passes_rights(&fd).is_ok_and(|passes| !passes);
+        Self {
             fd,
             pid,
             uid,
             program: String::new(),
             mailbox: None,
             ends: HashMap::new(),
-            examined: 0,
             interest: EventFlags::IN,
-        })
+            is_queued: false,
+            rights: if refuses_rights { Rights::Refused } else { Rights::LookedFor },
+        }
+    }
+
+    pub const fn credentials(&self) -> Credentials {
+        Credentials { pid: self.pid, uid: self.uid }
     }
 
     pub fn greeted(&self) -> bool {
@@ -94,7 +115,7 @@ impl Client {
             Ok((Page::map(&memfd)?, memfd))
         };
         let (page, memfd) = make().map_err(|error| {
-            tracing::warn!(pid = self.pid, "no mailbox: {error}");
+            crate::rarely::warn!(pid = self.pid, "no mailbox: {error}");
             Gone
         })?;
         self.mailbox = Some(Mailbox { page, sent: 0 });
@@ -102,20 +123,14 @@ impl Client {
         self.send(FromBroker::Welcome { version }, &[memfd.as_fd()])
     }
 
-    /// What to wait for. A process that has many sockets to be examined, or leaves much unread,
-    /// is not read from until that is over; its own sends then fail, and nobody else's.
+    /// What to wait for. A process that leaves much unread is not read from until it has read;
+    /// its own sends then fail, and nobody else's.
     pub fn wanted_interest(&self) -> EventFlags {
-        if self.examined >= EXAMINED_AT_ONCE {
-            EventFlags::empty()
-        } else if self.writable() {
-            EventFlags::IN
-        } else {
-            EventFlags::OUT
-        }
+        if self.writable() { EventFlags::IN } else { EventFlags::OUT }
     }
 
     /// The kernel says no when more than a quarter of the queue is unread.
-    fn writable(&self) -> bool {
+    pub fn writable(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)) != Ok(0)
@@ -123,6 +138,49 @@ impl Client {
 
     /// The next datagram; `None` when there is none.
     pub fn receive(&self) -> Result<Option<Received>, Gone> {
+        match self.rights {
+            Rights::Refused => {}
+            Rights::LookedFor => match self.next_has_rights() {
+                Ok(false) => {}
+                Ok(true) => return Err(Gone),
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+                Err(_) => return Err(Gone),
+            },
+            Rights::Taken => return self.receive_all(),
+        }
+        let mut raw = [0; MESSAGE_BYTES + 1];
+        match recv(&self.fd, &mut raw, RecvFlags::DONTWAIT) {
+            // The end of the connection, or an empty datagram, which nobody honest sends.
+            Ok((0, _)) => Err(Gone),
+            Ok((len_bytes, _)) => Ok(Some(Received { raw, len_bytes, fds: Vec::new() })),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Whether the next message brings descriptors. They stay in it.
+    fn next_has_rights(&self) -> io::Result<bool> {
+        let mut raw = [0; 1];
+        let message = recvmsg(
+            &self.fd,
+            &mut [IoSliceMut::new(&mut raw)],
+            &mut RecvAncillaryBuffer::default(),
+            RecvFlags::DONTWAIT | RecvFlags::PEEK,
+        )?;
+        Ok(message.flags.contains(ReturnFlags::CTRUNC))
+    }
+
+    /// From now on the process may send one message with a descriptor.
+    pub fn expect_rights(&mut self) -> Result<(), Gone> {
+        if self.rights == Rights::Refused && sockopt::set_pass_rights(&self.fd, true).is_err() {
+            return Err(Gone);
+        }
+        self.rights = Rights::Taken;
+        Ok(())
+    }
+
+    /// With the descriptors beside it.
+    fn receive_all(&self) -> Result<Option<Received>, Gone> {
         let mut raw = [0; MESSAGE_BYTES + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -139,8 +197,7 @@ impl Client {
             }
         }
         match result {
-            // The end of the connection, or an empty datagram, which nobody honest sends. An
-            // empty one with descriptors is passed on, so that they are closed elsewhere.
+            // An empty datagram with descriptors is passed on, so that they are closed elsewhere.
             Ok(message) if message.bytes == 0 && fds.is_empty() => Err(Gone),
             Ok(message) => Ok(Some(Received { raw, len_bytes: message.bytes, fds })),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -156,10 +213,25 @@ impl Client {
             let fits = control.push(SendAncillaryMessage::ScmRights(fds));
             debug_assert!(fits, "no message has more than two descriptors");
         }
+        self.transmit(message, &mut control, &[])
+    }
+
+    /// Sends a part of the status; an empty one is the last.
+    pub fn send_status(&mut self, text: &[u8]) -> Result<(), Gone> {
+        let message = FromBroker::Status { len_bytes: text.len() as u64 };
+        self.transmit(message, &mut SendAncillaryBuffer::default(), text)
+    }
+
+    fn transmit(
+        &mut self,
+        message: FromBroker,
+        control: &mut SendAncillaryBuffer,
+        text: &[u8],
+    ) -> Result<(), Gone> {
         let raw = message.encode();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
-            match sendmsg(&self.fd, &[IoSlice::new(&raw)], &mut control, flags) {
+            match sendmsg(&self.fd, &[IoSlice::new(&raw), IoSlice::new(text)], control, flags) {
                 Ok(_) => break,
                 Err(Errno::INTR) => {}
                 Err(error) => {
@@ -176,9 +248,11 @@ impl Client {
         Ok(())
     }
 
-    /// The socket, for whoever closes it: messages that were not read may hold descriptors.
-    pub fn into_fd(self) -> OwnedFd {
-        self.fd
+    /// Hangs up. Messages that were not read go with it, and what they may bring is closed.
+    pub fn close(self, closer: &Closer) {
+        if self.rights != Rights::Refused {
+            closer.close(self.uid, self.fd);
+        }
     }
 }
 

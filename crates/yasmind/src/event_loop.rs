@@ -4,14 +4,14 @@ use crate::broker::{Broker, ESTATES, Limits};
 use crate::budget::Budget;
 use crate::cli::Args;
 use crate::diag::Diag;
-use crate::examiner::Examiner;
 use crate::guests::Guests;
 use crate::guests::directory::Directory;
 use crate::listener::{self, Claim, Listener};
 use crate::memory;
 use crate::notify::notify;
-use crate::numbers::Reader;
 use crate::proof::Proof;
+use crate::sight::Sight;
+use crate::turns::Turns;
 use anyhow::Context;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -22,33 +22,41 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Messages taken from one process before the others have their turn.
-const MESSAGES_PER_TURN: usize = 16;
+/// How long messages are served before it is seen who else has some.
+const TURN: Duration = Duration::from_millis(2);
+
+/// Clients that are found ready at once.
+const EVENTS: usize = 1024;
 
 /// Connections taken at once.
 const ACCEPTS_PER_TURN: usize = 64;
 
 /// Descriptors kept for everything but clients.
-const SPARE_FDS: usize = 1024 + 2 * ESTATES;
+const SPARE_FDS: usize = 1024 + ESTATES;
 
-/// Processes of one user who is not root.
-const CLIENTS_PER_USER: usize = 4096;
+/// Mappings kept for everything but clients, of which each has one, and ends, of which each has
+/// one and a half.
+const SPARE_MAPS: usize = 4096;
 
-/// How long no connections are taken when one could not be.
-const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Ends of all users together.
+const ENDS_MAX: usize = 1 << 18;
+
+/// How long no connections are taken when the system has no room for one.
+const LISTEN_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
-const FINDINGS: u64 = 2;
-const GUESTS: u64 = 3;
+const GUESTS: u64 = 2;
 
 struct EventLoop {
     epoll: OwnedFd,
     listener: Listener,
     /// `Some` while the listener is not watched: until when.
     deaf_until: Option<Instant>,
+    /// Its place is for a connection that is taken to be closed, when there is no other.
+    reserve: Option<OwnedFd>,
     broker: Broker,
-    clients_max: usize,
+    turns: Turns,
     exit_when_idle: Option<Duration>,
     /// When a client left last.
     idle_since: Instant,
@@ -62,7 +70,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     // First of all, so that a broker that may not serve changes nothing.
     let claim = Claim::take(&path)?;
-    let clients_max = raise_fd_limit().saturating_sub(SPARE_FDS).max(16);
+    let fds = raise_fd_limit().saturating_sub(SPARE_FDS);
+    let maps = mappings_max().saturating_sub(SPARE_MAPS);
 
     let (signals, signal_end) = UnixStream::pair().context("cannot make a socket pair")?;
     signals.set_nonblocking(true)?;
@@ -77,15 +86,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let limits = Limits {
         first_class: args.first_class(),
         max_class: args.max_class,
-        clients_per_user: CLIENTS_PER_USER.min(clients_max / 2),
-        clients_of_root: clients_max / 2,
+        clients: fds.min(maps / 4).max(16),
+        ends: (maps / 2).clamp(16, ENDS_MAX),
     };
-    let reader = if args.no_bpf { None } else { load_reader() };
-    let proof = match reader {
-        Some(_) => Proof::Numbers,
+    let sight = if args.no_bpf { None } else { load_sight() };
+    let proof = match sight {
+        Some(sight) => Proof::Numbers(Box::new(sight)),
         None => Proof::Addresses(Diag::open().context("cannot ask the kernel for sockets")?),
     };
-    let examiner = Examiner::start(reader).context("cannot start a thread")?;
     let listener = claim.listen(args.is_system())?;
     tracing::info!(
         socket = %listener.path().display(),
@@ -94,19 +102,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "serving"
     );
     let guests = meet_guests(args, table_beside(listener.path()).as_path());
-    let broker = Broker::new(limits, proof, examiner, budget);
+    let broker = Broker::new(limits, proof, budget);
     let mut event_loop = EventLoop {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         listener,
         deaf_until: None,
+        reserve: reserve(),
         broker,
-        clients_max,
+        turns: Turns::default(),
         exit_when_idle: args.exit_when_idle.map(Duration::from_secs),
         idle_since: Instant::now(),
     };
     event_loop.watch(event_loop.listener.as_fd(), LISTENER)?;
     event_loop.watch(signals.as_fd(), SIGNALS)?;
-    event_loop.watch(event_loop.broker.examiner.as_fd(), FINDINGS)?;
     if let Some(guests) = guests {
         event_loop.watch(&guests, GUESTS)?;
         event_loop.broker.serve_guests(guests);
@@ -139,9 +147,9 @@ fn meet_guests(args: &Args, table: &Path) -> Option<Guests> {
     }
 }
 
-fn load_reader() -> Option<Reader> {
-    match Reader::load() {
-        Ok(reader) => Some(reader),
+fn load_sight() -> Option<Sight> {
+    match Sight::load() {
+        Ok(sight) => Some(sight),
         Err(error) => {
             tracing::warn!(
                 "without BPF only connections inside this network namespace get channels; \
@@ -150,6 +158,16 @@ fn load_reader() -> Option<Reader> {
             None
         }
     }
+}
+
+fn reserve() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
+}
+
+/// vm.max_map_count; its default where it cannot be read.
+fn mappings_max() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(65530)
 }
 
 /// Each client is a descriptor: as many as we may have.
@@ -166,7 +184,7 @@ impl EventLoop {
     }
 
     fn serve(&mut self) -> anyhow::Result<()> {
-        let mut buffer = [MaybeUninit::uninit(); 64];
+        let mut buffer = [MaybeUninit::uninit(); EVENTS];
         loop {
             let Some(timeout) = self.timeout(Instant::now()) else {
                 tracing::info!("idle: no process is connected");
@@ -185,23 +203,16 @@ impl EventLoop {
                         tracing::info!("stopped by a signal");
                         return Ok(());
                     }
-                    FINDINGS => {
-                        for finding in self.broker.examiner.findings() {
-                            let client = finding.client;
-                            self.broker.found(finding, now);
-                            self.update_interest(client);
-                        }
-                    }
                     GUESTS => self.broker.turn_guests(now),
-                    token => {
-                        self.receive(token, event.flags, now);
-                        self.update_interest(token);
-                    }
+                    token => self.ready(token, event.flags),
                 }
                 self.disconnect_doomed();
             }
+            self.take_turns(now);
             self.broker.expire(now);
-            self.broker.answer_askers(now);
+            if let Some(token) = self.broker.report(now) {
+                self.update_interest(token);
+            }
             self.disconnect_doomed();
             self.listen_again(now);
         }
@@ -209,11 +220,11 @@ impl EventLoop {
 
     /// How long to sleep; `None` to exit.
     fn timeout(&self, now: Instant) -> Option<Option<Timespec>> {
-        let mut pause = self.broker.examiner.supervise(now);
+        let mut pause = (!self.turns.is_empty()).then_some(Duration::ZERO);
         let mut at_most = |duration: Duration| {
             pause = Some(pause.map_or(duration, |pause| pause.min(duration)));
         };
-        let deadlines = [self.broker.next_expiry(), self.broker.next_answer(), self.deaf_until];
+        let deadlines = [self.broker.next_expiry(), self.broker.next_report(now), self.deaf_until];
         for at in deadlines.into_iter().flatten() {
             at_most(at.saturating_duration_since(now));
         }
@@ -232,12 +243,9 @@ impl EventLoop {
 
     fn accept(&mut self, now: Instant) {
         for _ in 0..ACCEPTS_PER_TURN {
-            if self.broker.clients() >= self.clients_max || self.broker.examiner.overrun() {
-                return self.stop_listening(now);
-            }
             match self.listener.accept() {
-                Ok(fd) => {
-                    let Some(token) = self.broker.connected(fd) else { continue };
+                Ok(client) => {
+                    let Some(token) = self.broker.connected(client) else { continue };
                     let client = self.broker.client(token);
                     let watched = client.map(|client| self.watch(client, token));
                     if !matches!(watched, Some(Ok(()))) {
@@ -247,17 +255,28 @@ impl EventLoop {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
-                    tracing::warn!("cannot accept: {error}");
-                    return self.stop_listening(now);
+                    crate::rarely::warn!("cannot accept: {error}");
+                    if error != Errno::MFILE || !self.turn_away() {
+                        return self.stop_listening(now);
+                    }
                 }
             }
         }
     }
 
-    /// For a while: whoever connects meanwhile waits in the kernel.
+    /// Hangs up on the next one who connects, so that those behind him have their turn.
+    fn turn_away(&mut self) -> bool {
+        self.reserve = None;
+        if let Ok(client) = self.listener.accept() {
+            self.broker.refused(client);
+        }
+        self.reserve = reserve();
+        self.reserve.is_some()
+    }
+
+    /// For a moment: whoever connects meanwhile waits in the kernel.
     fn stop_listening(&mut self, now: Instant) {
         if epoll::delete(&self.epoll, &self.listener).is_ok() {
-            tracing::warn!(clients = self.broker.clients(), "no room for more processes");
             self.deaf_until = Some(now + LISTEN_AGAIN_AFTER);
         }
     }
@@ -271,23 +290,35 @@ impl EventLoop {
         }
     }
 
-    fn receive(&mut self, token: u64, ready: epoll::EventFlags, now: Instant) {
-        if !ready.contains(epoll::EventFlags::IN) {
-            if ready.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-                self.broker.doomed.push(token);
+    /// A client has something to say, has room again, or is gone.
+    fn ready(&mut self, token: u64, flags: epoll::EventFlags) {
+        let Some(client) = self.broker.client_mut(token) else { return };
+        if flags.contains(epoll::EventFlags::IN) {
+            if !std::mem::replace(&mut client.is_queued, true) {
+                self.turns.push(client.uid, token);
             }
-            return;
+        } else if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            self.broker.doomed.push(token);
+        } else {
+            self.broker.reports_go_on();
+            self.update_interest(token);
         }
-        for _ in 0..MESSAGES_PER_TURN {
-            let Some(client) = self.broker.client(token) else { return };
+    }
+
+    /// One message of each client that has some, one user after the other.
+    fn take_turns(&mut self, now: Instant) {
+        let start = Instant::now();
+        while start.elapsed() < TURN {
+            let Some(token) = self.turns.next() else { return };
+            let Some(client) = self.broker.client_mut(token) else { continue };
+            client.is_queued = false;
             match client.receive() {
                 Ok(Some(received)) => self.broker.received(token, received, now),
-                Ok(None) => return,
+                Ok(None) => {}
                 Err(_) => self.broker.doomed.push(token),
             }
-            if !self.broker.doomed.is_empty() {
-                return;
-            }
+            self.update_interest(token);
+            self.disconnect_doomed();
         }
     }
 

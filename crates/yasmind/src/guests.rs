@@ -257,8 +257,8 @@ impl Guests {
     }
 
     /// The program's TCP connection stands; its socket is about to be looked at. False: no.
-    pub fn join(&mut self, client: u64, role: Role, wait_ms: u64, now: Instant) -> bool {
-        let until = now + Duration::from_millis(wait_ms).min(WAIT_MAX);
+    pub fn join(&mut self, client: u64, role: Role, wait_ms: u32, now: Instant) -> bool {
+        let until = now + Duration::from_millis(wait_ms.into()).min(WAIT_MAX);
         let state = match (role, self.joins.remove(&client).map(|join| join.state)) {
             (Role::Connector, Some(State::Prepared(way))) => State::Examined(Some(way)),
             (Role::Acceptor, None) => State::Examined(None),
@@ -271,7 +271,7 @@ impl Guests {
         true
     }
 
-    /// What the examiner found out about the socket of `client`'s JOIN.
+    /// What was found out about the socket of `client`'s JOIN.
     pub fn found(&mut self, client: u64, facts: Result<Facts, Decline>, now: Instant) {
         let Some(join) = self.joins.remove(&client) else { return };
         let State::Examined(way) = join.state else { return };
@@ -447,7 +447,7 @@ impl Guests {
         let ours = prove(Role::Acceptor).unwrap_or(0);
         let Some(arrival) = self.arrivals.remove(&serial) else { return };
         if !is_proven {
-            tracing::warn!(
+            crate::rarely::warn!(
                 cid = arrival.cid,
                 peer = %facts.peer,
                 "a guest without proof that the TCP connection is its own"
@@ -532,7 +532,7 @@ impl Guests {
         let expected = proof::of(facts, Role::Connector, Role::Acceptor, cids, token);
         let is_proven = got.is_some_and(|got| proof::holds(expected, got, way.is_by_hand));
         if got.is_some() && !is_proven {
-            tracing::warn!(
+            crate::rarely::warn!(
                 cid = way.cid,
                 peer = %facts.peer,
                 "a guest without proof that the TCP connection is its own"

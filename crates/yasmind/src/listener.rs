@@ -1,6 +1,8 @@
 //! The socket that processes connect to: where it is, who may use it, and that no two brokers
 //! serve the same path.
 
+use crate::client::Client;
+use crate::sys::sockopt;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
@@ -18,13 +20,22 @@ const BACKLOG: i32 = 1024;
 /// The right to listen on a path.
 pub struct Claim {
     path: PathBuf,
+    source: Source,
+}
+
+enum Source {
     /// Held while the broker lives; the lock goes with the process, however that ends.
-    _lock: OwnedFd,
+    Lock(OwnedFd),
+    /// A service manager listens already (sd_listen_fds(3)). So clients find the manager's
+    /// credentials at the other end, root's, and the broker can be somebody else's.
+    Inherited(OwnedFd),
 }
 
 pub struct Listener {
     fd: OwnedFd,
-    claim: Claim,
+    path: PathBuf,
+    /// `None`: the path is the service manager's.
+    lock: Option<OwnedFd>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +72,9 @@ impl Claim {
     /// Claims `path`, whose directory is made if need be. Whoever connects is refused until
     /// `listen`.
     pub fn take(path: &Path) -> Result<Self, ListenError> {
+        if let Some(fd) = sockopt::inherited_listener() {
+            return Ok(Self { path: path.to_owned(), source: Source::Inherited(fd) });
+        }
         if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             DirBuilder::new()
                 .recursive(true)
@@ -92,18 +106,31 @@ impl Claim {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(at("cannot look at", path)(error)),
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), source: Source::Lock(lock) })
     }
 
     /// Any user may connect to the system's broker, only the user himself to his own.
     pub fn listen(self, system: bool) -> Result<Listener, ListenError> {
-        let path = &self.path;
-        let fd = open_socket(path).map_err(|error| at("cannot listen on", path)(error.into()))?;
+        let Self { path, source } = self;
+        let lock = match source {
+            Source::Lock(lock) => lock,
+            Source::Inherited(fd) => {
+                refuse_rights(&fd);
+                return Ok(Listener { fd, path, lock: None });
+            }
+        };
+        let fd = open_socket(&path).map_err(|error| at("cannot listen on", &path)(error.into()))?;
         let mode = if system { 0o666 } else { 0o600 };
-        fs::set_permissions(path, Permissions::from_mode(mode))
-            .map_err(at("cannot set permissions of", path))?;
-        Ok(Listener { fd, claim: self })
+        fs::set_permissions(&path, Permissions::from_mode(mode))
+            .map_err(at("cannot set permissions of", &path))?;
+        Ok(Listener { fd, path, lock: Some(lock) })
     }
+}
+
+/// What is accepted inherits it, from the connect on. Before Linux 6.16 the kernel knows no such
+/// thing.
+fn refuse_rights(fd: &OwnedFd) {
+    let _ = sockopt::set_pass_rights(fd, false);
 }
 
 fn open_socket(path: &Path) -> rustix::io::Result<OwnedFd> {
@@ -113,19 +140,21 @@ fn open_socket(path: &Path) -> rustix::io::Result<OwnedFd> {
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
+    refuse_rights(&fd);
     bind(&fd, &SocketAddrUnix::new(path)?)?;
     listen(&fd, BACKLOG)?;
     Ok(fd)
 }
 
 impl Listener {
-    /// The next connection, if one waits.
-    pub fn accept(&self) -> rustix::io::Result<OwnedFd> {
-        accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    /// The next process that connected, if one waits.
+    pub fn accept(&self) -> rustix::io::Result<Client> {
+        let fd = accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        Ok(Client::new(fd))
     }
 
     pub fn path(&self) -> &Path {
-        &self.claim.path
+        &self.path
     }
 }
 
@@ -137,10 +166,13 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if self.lock.is_none() {
+            return;
+        }
         // The lock is still held, so this is our socket and no successor's. The lock file
         // stays: to remove it would let two brokers hold locks on two files of one name.
-        if let Err(error) = fs::remove_file(&self.claim.path) {
-            tracing::warn!("cannot remove {}: {error}", self.claim.path.display());
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
         }
     }
 }

@@ -1,8 +1,7 @@
 //! `yasmind`: pairs the two ends of TCP connections on this machine and hands out channels.
 //!
-//! One thread serves every process (`event_loop`, `broker`); a second one looks at offered
-//! sockets and closes them (`examiner`), because both can be made to block by whoever owns the
-//! socket. Nothing a client sends stops the broker from serving the others.
+//! One thread serves every process (`event_loop`, `broker`), and nothing that it does can be made
+//! to block. What may take its time to close is closed elsewhere (`closer`).
 #![deny(unsafe_code)]
 
 mod broker;
@@ -10,19 +9,21 @@ mod budget;
 mod channel;
 mod cli;
 mod client;
+mod closer;
 mod diag;
 mod event_loop;
-mod examiner;
 mod facts;
 mod guests;
 mod listener;
 mod memfd;
 mod memory;
 mod notify;
-mod numbers;
 mod pairing;
 mod proof;
+mod rarely;
+mod sight;
 mod sys;
+mod turns;
 
 use clap::Parser;
 use std::io::IsTerminal;

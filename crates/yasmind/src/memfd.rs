@@ -13,24 +13,6 @@ pub fn sealed(name: &str, len_bytes: u64) -> io::Result<OwnedFd> {
     Ok(memfd)
 }
 
-/// A memfd that holds `content` and never anything else.
-pub fn constant(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
-    let memfd = create(name)?;
-    let mut written = 0;
-    while written < content.len() {
-        match rustix::io::write(&memfd, &content[written..]) {
-            Ok(len) => written += len,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    fcntl_add_seals(
-        &memfd,
-        SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL,
-    )?;
-    Ok(memfd)
-}
-
 fn create(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Never executable where the kernel can promise it (Linux 6.3; vm.memfd_noexec may ask for

@@ -11,8 +11,8 @@ use yasmin_control::Role;
 pub enum Key {
     /// The sequence numbers of the first data byte of each direction.
     Numbers { connector: u32, acceptor: u32 },
-    /// The addresses, inside one network namespace.
-    Addresses { netns: u64, connector: SocketAddr, acceptor: SocketAddr },
+    /// The addresses, inside the broker's network namespace.
+    Addresses { connector: SocketAddr, acceptor: SocketAddr },
 }
 
 impl Key {
@@ -30,15 +30,10 @@ impl Key {
         }
     }
 
-    pub const fn from_addresses(
-        netns: u64,
-        local: SocketAddr,
-        peer: SocketAddr,
-        role: Role,
-    ) -> Self {
+    pub const fn from_addresses(local: SocketAddr, peer: SocketAddr, role: Role) -> Self {
         match role {
-            Role::Connector => Self::Addresses { netns, connector: local, acceptor: peer },
-            Role::Acceptor => Self::Addresses { netns, connector: peer, acceptor: local },
+            Role::Connector => Self::Addresses { connector: local, acceptor: peer },
+            Role::Acceptor => Self::Addresses { connector: peer, acceptor: local },
         }
     }
 }

@@ -6,13 +6,11 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::io::{Read, Write};
 use std::mem::offset_of;
-use support::{Broker, Client, is_root, tcp_pair, wait_until};
+use support::{Broker, Client, is_root, named, tcp_pair, wait_until};
 use yasmin_channel::estate::{CHANNEL_AT, SIDE_AT};
 use yasmin_channel::side::{Rx, Side};
 use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, ToBroker};
 
-const LEAVE: ToBroker = ToBroker::Leave { version: CONTROL_VERSION };
-const CLAIM: ToBroker = ToBroker::Claim { version: CONTROL_VERSION };
 
 /// All zero: nothing unread, and no holder but the first.
 fn estate(len_bytes: usize, seals: SealFlags) -> OwnedFd {
@@ -26,10 +24,25 @@ fn sealed() -> OwnedFd {
     estate(CHANNEL_AT, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
 }
 
-fn ask(client: &Client, message: ToBroker, fds: &[&dyn AsFd]) -> (FromBroker, Vec<OwnedFd>) {
-    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-    client.send_raw(&message.encode(), &fds).unwrap();
+fn ask(client: &Client, message: ToBroker) -> (FromBroker, Vec<OwnedFd>) {
+    client.send(message);
     client.receive()
+}
+
+fn leave(client: &Client, socket: impl AsFd, fds: &[&dyn AsFd]) -> FromBroker {
+    let leave = ToBroker::Leave { version: CONTROL_VERSION, socket: named(socket) };
+    match ask(client, leave).0 {
+        FromBroker::Send => {
+            let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+            client.send_raw(&ToBroker::Keep.encode(), &fds).unwrap();
+            client.receive().0
+        }
+        other => other,
+    }
+}
+
+fn claim(client: &Client, socket: impl AsFd) -> (FromBroker, Vec<OwnedFd>) {
+    ask(client, ToBroker::Claim { version: CONTROL_VERSION, socket: named(socket) })
 }
 
 fn refused(reason: Decline) -> FromBroker {
@@ -47,23 +60,24 @@ fn only_the_same_user_with_the_same_socket_gets_it() {
     let (socket, peer) = tcp_pair("127.0.0.1:0");
     let memfd = sealed();
     for _ in 0..2 {
-        let answer = ask(&broker.connect(), LEAVE, &[&socket, &memfd]).0;
+        let answer = leave(&broker.connect(), &socket, &[&memfd]);
         assert_eq!(answer, FromBroker::Left);
     }
     let none = refused(Decline::NoEstate);
-    assert_eq!(ask(&broker.connect(), CLAIM, &[&peer]).0, none);
+    assert_eq!(claim(&broker.connect(), &peer).0, none);
     if is_root("claims of another user") {
-        assert_eq!(ask(&broker.connect_as(1000), CLAIM, &[&socket]).0, none);
+        let process = broker.process_as(1000);
+        assert_eq!(claim(&process.client, &socket).0, refused(Decline::NoProof));
     }
     // Also when the peer has closed: what is unread is worth as much.
     drop(peer);
     for left in [1, 0] {
-        let (answer, fds) = ask(&broker.connect(), CLAIM, &[&socket]);
+        let (answer, fds) = claim(&broker.connect(), &socket);
         assert_eq!((answer, fds.len()), (FromBroker::Estate { left }, 1));
         let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
         assert_eq!(inode(&fds[0]), inode(&memfd));
     }
-    assert_eq!(ask(&broker.connect(), CLAIM, &[&socket]).0, none);
+    assert_eq!(claim(&broker.connect(), &socket).0, none);
 }
 
 /// Who has claimed an estate closes the socket as if the broker had never had it.
@@ -74,8 +88,8 @@ fn the_socket_is_released_before_the_answer() {
     for _ in 0..200 {
         let (socket, mut peer) = tcp_pair("127.0.0.1:0");
         let (leaver, claimer) = (broker.connect(), broker.connect());
-        assert_eq!(ask(&leaver, LEAVE, &[&socket, &memfd]).0, FromBroker::Left);
-        assert_eq!(ask(&claimer, CLAIM, &[&socket]).0, FromBroker::Estate { left: 0 });
+        assert_eq!(leave(&leaver, &socket, &[&memfd]), FromBroker::Left);
+        assert_eq!(claim(&claimer, &socket).0, FromBroker::Estate { left: 0 });
         drop(socket);
         peer.set_nonblocking(true).unwrap();
         assert_eq!(peer.read(&mut [0]).unwrap(), 0);
@@ -90,31 +104,37 @@ fn what_is_no_estate_is_declined() {
     let short = estate(CHANNEL_AT - 1, SealFlags::SHRINK | SealFlags::GROW);
     let open = estate(CHANNEL_AT, SealFlags::GROW);
     let file = std::fs::File::open("/dev/null").unwrap();
+    let memfd = sealed();
     let (not_tcp, none) = (refused(Decline::NotTcp), refused(Decline::NoEstate));
-    let cases: [(&[&dyn AsFd], FromBroker); 7] = [
-        (&[], not_tcp),
-        (&[&socket], not_tcp),
-        (&[&socket, &short, &short], not_tcp),
-        (&[&file, &open], not_tcp),
-        (&[&socket, &short], none),
-        (&[&socket, &open], none),
-        (&[&socket, &file], none),
-    ];
-    for (fds, answer) in cases {
-        assert_eq!(ask(&broker.connect(), LEAVE, fds).0, answer);
+    let cases: [&[&dyn AsFd]; 6] =
+        [&[], &[&short], &[&open], &[&file], &[&socket], &[&memfd, &memfd]];
+    for fds in cases {
+        assert_eq!(leave(&broker.connect(), &socket, fds), none);
     }
-    assert_eq!(ask(&broker.connect(), CLAIM, &[]).0, not_tcp);
-    assert_eq!(ask(&broker.connect(), CLAIM, &[&file]).0, not_tcp);
-    for message in [LEAVE, CLAIM] {
+    assert_eq!(leave(&broker.connect(), &file, &[&memfd]), not_tcp);
+    assert_eq!(claim(&broker.connect(), &file).0, not_tcp);
+    let socket = named(&socket);
+    let (leave, claim) = (
+        ToBroker::Leave { version: CONTROL_VERSION, socket },
+        ToBroker::Claim { version: CONTROL_VERSION, socket },
+    );
+    for message in [leave, claim] {
         let client = broker.client();
         client.send(message);
         assert!(client.is_dropped(), "{message:?} after HELLO");
-        // Two at a time: the second one is out of turn, or the first was answered before.
-        let client = broker.connect();
-        for _ in 0..2 {
-            let _ = client.send_raw(&message.encode(), &[socket.as_fd()]);
-        }
     }
+    // KEEP that nobody asked for, and two at a time.
+    let client = broker.connect();
+    client.send(ToBroker::Keep);
+    assert!(client.is_dropped());
+    let client = broker.connect();
+    for _ in 0..2 {
+        client.send(leave);
+    }
+    while let Some((message, _)) = client.try_receive() {
+        assert_eq!(message, FromBroker::Send);
+    }
+    drop(client);
     wait_until("nothing is kept", || broker.descriptors() <= before);
 }
 
@@ -124,7 +144,7 @@ fn a_user_has_so_many() {
     let (socket, _peer) = tcp_pair("127.0.0.1:0");
     let memfd = sealed();
     let answers: Vec<_> =
-        (0..65).map(|_| ask(&broker.connect(), LEAVE, &[&socket, &memfd]).0).collect();
+        (0..65).map(|_| leave(&broker.connect(), &socket, &[&memfd])).collect();
     assert_eq!(answers[..64], [FromBroker::Left; 64]);
     assert_eq!(answers[64], refused(Decline::TooMany));
 }
@@ -140,10 +160,10 @@ fn what_nobody_claims_is_taken_back() {
         let memfd = sealed();
         let at = SIDE_AT + offset_of!(Side, rx) + offset_of!(Rx, more_holders);
         rustix::io::pwrite(&memfd, &more_holders.to_ne_bytes(), at as u64).unwrap();
-        assert_eq!(ask(&broker.connect(), LEAVE, &[&socket, &memfd]).0, FromBroker::Left);
+        assert_eq!(leave(&broker.connect(), &socket, &[&memfd]), FromBroker::Left);
         wait_until("it is taken back", || word(&memfd, offset_of!(Rx, foreign)) == 1);
         assert_eq!(word(&memfd, offset_of!(Rx, more_holders)), 0);
-        assert_eq!(ask(&broker.connect(), CLAIM, &[&socket]).0, refused(Decline::NoEstate));
+        assert_eq!(claim(&broker.connect(), &socket).0, refused(Decline::NoEstate));
         peer.write_all(b"x").unwrap();
         socket.read_exact(&mut [0]).unwrap();
         wait_until("nothing is kept", || broker.descriptors() <= before);
@@ -157,7 +177,7 @@ fn the_broker_stays_for_it() {
     let mut broker = Broker::start(&["--no-bpf", "--exit-when-idle", "1"]);
     let (socket, _peer) = tcp_pair("127.0.0.1:0");
     let memfd = sealed();
-    assert_eq!(ask(&broker.connect(), LEAVE, &[&socket, &memfd]).0, FromBroker::Left);
+    assert_eq!(leave(&broker.connect(), &socket, &[&memfd]), FromBroker::Left);
     assert!(broker.child.wait().unwrap().success());
     assert_eq!(word(&memfd, offset_of!(Rx, foreign)), 1);
 }

@@ -6,7 +6,7 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use std::net::TcpStream;
 use std::time::Duration;
 use support::{Broker, PATIENCE, tcp_pair, wait_until};
-use yasmin_control::{Decline, Role, ToBroker};
+use yasmin_control::{Decline, Role, Socket, ToBroker};
 use yasmin_wire::layout::{CHANNEL_MAGIC, channel_bytes, class_bytes};
 
 /// The two ways to prove; the first where the kernel and our rights allow it.
@@ -131,12 +131,13 @@ fn what_is_no_connection_is_declined() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     client.offer(2, Role::Acceptor, &listener);
     assert_eq!(client.declined(), (2, Decline::NotTcp));
-    client.send(ToBroker::Offer { id: 3, role: Role::Acceptor });
-    assert_eq!(client.declined(), (3, Decline::NotTcp));
-    use std::os::fd::AsFd;
+    // A number that nothing has, and another socket's cookie.
     let (a, b) = tcp_pair("127.0.0.1:0");
-    let offer = ToBroker::Offer { id: 4, role: Role::Connector }.encode();
-    client.send_raw(&offer, &[a.as_fd(), b.as_fd()]).unwrap();
+    let socket = Socket { number: 1_000_000, ..support::named(&a) };
+    client.send(ToBroker::Offer { id: 3, role: Role::Connector, socket });
+    assert_eq!(client.declined(), (3, Decline::NotTcp));
+    let socket = Socket { cookie: support::named(&b).cookie, ..support::named(&a) };
+    client.send(ToBroker::Offer { id: 4, role: Role::Connector, socket });
     assert_eq!(client.declined(), (4, Decline::NotTcp));
 }
 
@@ -214,17 +215,23 @@ fn without_memory_connections_stay_tcp() {
     assert_eq!(status.connections[0].reason.as_deref(), Some("memory budget spent"));
 }
 
+/// Whatever has a socket in its hands, and is stopped, holds back the connection's end.
 #[test]
-fn a_close_after_the_offer_reaches_the_peer() {
+fn a_stopped_broker_holds_no_end_back() {
     for arguments in PROOFS {
         let broker = Broker::start(arguments);
         let client = broker.client();
-        for id in 0..50 {
-            let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+        let pairs: Vec<_> = (0..50).map(|_| tcp_pair("127.0.0.1:0")).collect();
+        broker.signal(rustix::process::Signal::STOP);
+        for (id, (connector, mut acceptor)) in (0..).zip(pairs) {
             client.offer(id, Role::Connector, &connector);
             drop(connector);
             assert!(support::readable(&acceptor, PATIENCE), "no FIN");
-            assert_eq!(std::io::Read::read(&mut &acceptor, &mut [0]).unwrap(), 0);
+            assert_eq!(std::io::Read::read(&mut acceptor, &mut [0]).unwrap(), 0);
+        }
+        broker.signal(rustix::process::Signal::CONT);
+        for id in 0..50 {
+            assert_eq!(client.declined().0, id);
         }
     }
 }

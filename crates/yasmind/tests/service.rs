@@ -150,7 +150,9 @@ fn users_see_their_own_connections() {
     let broker = Broker::start(&[]);
     let (connector, acceptor) = tcp_pair("127.0.0.1:0");
     let (lone, _its_peer) = tcp_pair("127.0.0.1:0");
-    let (a, root) = (broker.client_as(1001), broker.client());
+    let (mut process, root) = (broker.process_as(1001), broker.client());
+    let a = &mut process.client;
+    a.greet();
     a.offer(1, Role::Connector, &connector);
     root.offer(1, Role::Acceptor, &acceptor);
     root.offer(2, Role::Connector, &lone);
@@ -169,15 +171,107 @@ fn each_user_has_a_share() {
     }
     // Room for one channel of one user.
     let broker = Broker::start(&["--user-limit", "48K", "--memory-limit", "1M"]);
-    let greedy = broker.client_as(1001);
-    let pair_up = |client: &support::Client, id| {
-        let (connector, acceptor) = tcp_pair("127.0.0.1:0");
-        client.offer(id, Role::Connector, &connector);
-        client.offer(id + 1, Role::Acceptor, &acceptor);
+    let pairs = [0; 3].map(|_| tcp_pair("127.0.0.1:0"));
+    let mut processes = [1001, 1002].map(|uid| broker.process_as(uid));
+    for process in &mut processes {
+        process.client.greet();
+    }
+    let [greedy, other] = processes.each_ref().map(|process| &process.client);
+    let pair_up = |client: &support::Client, at: usize| {
+        let (id, (connector, acceptor)) = (at as u64 * 2, &pairs[at]);
+        client.offer(id, Role::Connector, connector);
+        client.offer(id + 1, Role::Acceptor, acceptor);
         matches!(client.receive().0, yasmin_control::FromBroker::Channel { .. })
             & matches!(client.receive().0, yasmin_control::FromBroker::Channel { .. })
     };
-    assert!(pair_up(&greedy, 1));
-    assert!(!pair_up(&greedy, 3));
-    assert!(pair_up(&broker.client_as(1002), 1));
+    assert!(pair_up(greedy, 0));
+    assert!(!pair_up(greedy, 1));
+    assert!(pair_up(other, 2));
+}
+
+/// A process has no channel for what it has not, nor one that it is no more: a program with more
+/// rights takes the place of the one that connected.
+#[test]
+fn what_another_process_has_is_not_handed_out() {
+    if !is_root("what_another_process_has_is_not_handed_out") {
+        return;
+    }
+    for arguments in [&[][..], &["--no-bpf"]] {
+        let broker = Broker::start(arguments);
+        let mut process = broker.process_as(1001);
+        process.client.greet();
+        // Made after the other process, which so has it not.
+        let (connector, _acceptor) = tcp_pair("127.0.0.1:0");
+        process.client.offer(1, Role::Connector, &connector);
+        process.client.declined();
+        // A thread of this process is another user's, and this process is not.
+        let _ = broker.status_as(1001);
+        let client = broker.connect_as(1001);
+        client.send(ToBroker::Claim {
+            version: yasmin_control::CONTROL_VERSION,
+            socket: support::named(&connector),
+        });
+        assert_eq!(client.declined(), (0, yasmin_control::Decline::NoProof));
+    }
+}
+
+/// As the unit starts it, as far as this can be had without systemd: another user with these two
+/// capabilities and no more, never to have any other, and a socket on which root listens. Not
+/// covered: its system call filter and its view of the file system.
+#[test]
+fn under_the_units_rights_channels_and_estates_come_about() {
+    if !is_root("under_the_units_rights_channels_and_estates_come_about") {
+        return;
+    }
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    use std::os::unix::process::CommandExt;
+    let unit = include_str!("../yasmind.service");
+    assert!(unit.contains("\nAmbientCapabilities=CAP_BPF CAP_PERFMON\n"));
+    assert!(unit.contains("\nCapabilityBoundingSet=CAP_BPF CAP_PERFMON\n"));
+    let directory = std::env::temp_dir().join(format!("yasmind-unit-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = directory.join("broker.sock");
+    let fd = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    bind(&fd, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&fd, 64).unwrap();
+    // Others' programs are not where everybody can start them.
+    let program = directory.join("yasmind");
+    std::fs::copy(env!("CARGO_BIN_EXE_yasmind"), &program).unwrap();
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "LISTEN_PID=$$ exec setpriv --reuid 65533 --regid 65533 --clear-groups \
+            --no-new-privs --bounding-set -all,+bpf,+perfmon --inh-caps -all,+bpf,+perfmon \
+            --ambient-caps -all,+bpf,+perfmon \"$0\" --system --socket \"$1\" --log warn"])
+        .arg(&program)
+        .arg(&path)
+        .env("LISTEN_FDS", "1");
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&fd);
+    // SAFETY: one system call, which is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(move || match libc::dup2(raw, 3) {
+            3 if raw == 3 => {
+                libc::fcntl(3, libc::F_SETFD, 0);
+                Ok(())
+            }
+            3 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let child = command.spawn().unwrap();
+    let broker = Broker { child, directory, socket: path };
+    assert_eq!(broker.status().broker.proof, "bpf");
+    // Of a process that is another user's.
+    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+    let client = broker.client();
+    client.offer(1, Role::Acceptor, &acceptor);
+    client.offer(2, Role::Connector, &connector);
+    assert_eq!(client.channel().id + client.channel().id, 3);
+    let leave = ToBroker::Leave {
+        version: yasmin_control::CONTROL_VERSION,
+        socket: support::named(&connector),
+    };
+    let client = broker.connect();
+    client.send(leave);
+    assert_eq!(client.receive().0, yasmin_control::FromBroker::Send);
 }

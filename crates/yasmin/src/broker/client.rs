@@ -1,18 +1,14 @@
 //! One connection to the broker. It never blocks longer than `PATIENCE`.
 
-use std::fs::File;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
 };
 use yasmin_control::message::COMM_BYTES;
 use yasmin_control::status::Status;
@@ -22,7 +18,10 @@ use yasmin_control::{BadMessage, CONTROL_VERSION, FromBroker, MESSAGE_BYTES, ToB
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Largest status that is read: some hundred thousand connections.
-const MAX_STATUS_BYTES: u64 = 256 << 20;
+const MAX_STATUS_BYTES: usize = 256 << 20;
+
+/// Longer than any part of it.
+const PART_BYTES: usize = 64 << 10;
 
 /// Why the broker cannot be talked to.
 #[derive(Debug, thiserror::Error)]
@@ -83,42 +82,44 @@ impl Client {
         }
     }
 
+    /// The status comes in parts; an empty one is the last.
     pub fn status(&self) -> Result<Status, Trouble> {
-        match self.ask(ToBroker::Status { version: CONTROL_VERSION })? {
-            (FromBroker::Status { len_bytes }, Some(memfd)) => {
-                let mut text = Vec::new();
-                let file = File::from(memfd);
-                let len_bytes = len_bytes.min(MAX_STATUS_BYTES);
-                text.resize(usize::try_from(len_bytes).unwrap_or(0), 0);
-                file.read_exact_at(&mut text, 0)?;
-                Ok(serde_json::from_slice(&text)?)
+        let (mut message, mut part) =
+            self.ask(ToBroker::Status { version: CONTROL_VERSION })?;
+        let mut text = Vec::new();
+        loop {
+            match message {
+                FromBroker::Status { len_bytes: 0 } => return Ok(serde_json::from_slice(&text)?),
+                FromBroker::Status { len_bytes } if len_bytes == part.len() as u64 => {}
+                FromBroker::Refused { version } => return Err(Trouble::Version { theirs: version }),
+                _ => return Err(Trouble::OffTopic),
             }
-            (FromBroker::Refused { version }, _) => Err(Trouble::Version { theirs: version }),
-            _ => Err(Trouble::OffTopic),
+            text.append(&mut part);
+            if text.len() > MAX_STATUS_BYTES {
+                return Err(Trouble::OffTopic);
+            }
+            (message, part) = self.receive()?;
         }
     }
 
-    fn ask(&self, question: ToBroker) -> Result<(FromBroker, Option<OwnedFd>), Trouble> {
+    fn ask(&self, question: ToBroker) -> Result<(FromBroker, Vec<u8>), Trouble> {
         send(&self.socket, &question.encode(), SendFlags::NOSIGNAL)?;
+        self.receive()
+    }
+
+    /// A message, and what text follows it.
+    fn receive(&self) -> Result<(FromBroker, Vec<u8>), Trouble> {
         self.wait()?;
-        let mut datagram = [0; MESSAGE_BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = retry_on_intr(|| {
-            let mut into = [IoSliceMut::new(&mut datagram)];
-            recvmsg(&self.socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-        })?;
-        if received.bytes == 0 {
+        let mut datagram = vec![0; PART_BYTES];
+        let flags = RecvFlags::empty();
+        let (len, _) = retry_on_intr(|| recv(&self.socket, &mut datagram[..], flags))?;
+        if len == 0 {
             return Err(Trouble::Silent);
         }
-        let answer = FromBroker::decode(&datagram[..received.bytes]).map_err(Trouble::Nonsense)?;
-        let mut descriptor = None;
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                descriptor = descriptors.into_iter().next();
-            }
-        }
-        Ok((answer, descriptor))
+        datagram.truncate(len);
+        let text = datagram.split_off(len.min(MESSAGE_BYTES));
+        let answer = FromBroker::decode(&datagram).map_err(Trouble::Nonsense)?;
+        Ok((answer, text))
     }
 
     fn wait(&self) -> Result<(), Trouble> {

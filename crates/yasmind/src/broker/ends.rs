@@ -3,25 +3,18 @@
 use super::{Broker, Declined, End, EndState, Limits, User};
 use crate::channel::{Channel, EndLabel, end_bytes};
 use crate::client::Gone;
-use crate::examiner::Finding;
 use crate::facts::Facts;
 use crate::memory;
 use crate::pairing::{Key, Outcome};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use yasmin_control::{Decline, FromBroker, Role};
+use yasmin_control::{Decline, FromBroker, Role, Socket};
 use yasmin_wire::layout::class_bytes;
 
 /// Ends that one process may have offered and not released.
 const ENDS_PER_PROCESS: usize = 16384;
-
-/// Ends of all processes of one user.
-const ENDS_PER_USER: usize = 65536;
-
-/// Offers that may wait, of all users together.
-pub const WAITING: usize = 4 * ENDS_PER_USER;
 
 /// How long an offer waits for its peer's. A peer that is busy under the library offers within
 /// moments; one that has not by then is not under it.
@@ -36,29 +29,25 @@ impl Broker {
         token: u64,
         id: u64,
         role: Role,
-        fd: Option<OwnedFd>,
+        socket: &Socket,
+        now: Instant,
     ) -> Result<(), Gone> {
-        let serial = self.name();
+        let (serial, ends) = (self.name(), self.ends.len());
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
-        let Some(fd) = fd else {
-            return client.send(FromBroker::Decline { id, reason: Decline::NotTcp }, &[]);
-        };
         if client.ends.contains_key(&id) {
             // An id is never used twice.
-            self.examiner.close(client.uid, vec![fd]);
             return Err(Gone);
         }
         let user = self.users.entry(client.uid).or_default();
-        if client.ends.len() >= ENDS_PER_PROCESS || user.ends >= ENDS_PER_USER {
-            self.examiner.close(client.uid, vec![fd]);
+        let has_room = super::has_room(client.uid, user.ends, ends, self.limits.ends);
+        if client.ends.len() >= ENDS_PER_PROCESS || !has_room {
             return client.send(FromBroker::Decline { id, reason: Decline::TooMany }, &[]);
         }
         client.ends.insert(id, serial);
-        client.examined += 1;
         user.ends += 1;
-        let end = End { client: token, id, role, state: EndState::Examined };
-        self.ends.insert(serial, end);
-        self.examiner.examine(client.uid, token, serial, fd);
+        self.ends.insert(serial, End { client: token, id, role, state: EndState::Between });
+        let facts = self.look(token, socket).and_then(connected);
+        self.found(serial, role, facts, now);
         Ok(())
     }
 
@@ -94,28 +83,11 @@ impl Broker {
         }
     }
 
-    /// Goes on with an end whose socket has been examined.
-    pub fn found(&mut self, finding: Finding, now: Instant) {
-        let Finding { client: name, serial, facts } = finding;
-        if let Some(client) = self.clients.get_mut(&name) {
-            client.examined -= 1;
-        }
-        if serial == super::estates::ESTATE {
-            return self.found_for_estate(name, facts, now);
-        }
-        if serial == super::estates::RELEASED {
-            return self.released_for_estate(name);
-        }
-        let facts = facts.and_then(|facts| facts.is_plain.then_some(facts).ok_or(Decline::NotTcp));
-        if serial == super::guests::JOIN {
-            return self.found_join(name, facts, now);
-        }
-        let Some(end) = self.ends.get_mut(&serial) else { return };
+    fn found(&mut self, serial: u64, role: Role, facts: Result<Facts, Decline>, now: Instant) {
         let facts = match facts {
             Ok(facts) => facts,
             Err(reason) => return self.decline(serial, reason, None, now),
         };
-        let role = end.role;
         let cookie = (facts.netns, facts.cookie);
         if self.cookies.contains_key(&cookie) {
             return self.decline(serial, Decline::Taken, Some(&facts), now);
@@ -123,7 +95,9 @@ impl Broker {
         let Some(key) = self.proof.key(&facts, role) else {
             return self.decline(serial, Decline::NoProof, Some(&facts), now);
         };
-        end.state = EndState::Waiting { facts, since: now };
+        if let Some(end) = self.ends.get_mut(&serial) {
+            end.state = EndState::Waiting { facts, since: now };
+        }
         self.cookies.insert(cookie, serial);
         match self.table.offer(key, role, serial, now) {
             Outcome::Waits => {}
@@ -204,7 +178,7 @@ impl Broker {
         let (mut channel, handout) = match Channel::create(labels, first_class, max_class, now) {
             Ok(made) => made,
             Err(error) => {
-                tracing::warn!("cannot make a channel: {error}");
+                crate::rarely::warn!("cannot make a channel: {error}");
                 for uid in uids {
                     self.budget.give_back(uid, charge);
                 }
@@ -220,7 +194,7 @@ impl Broker {
         for (serial, side) in serials.into_iter().zip(&handout.sides) {
             let Some(end) = self.ends.get_mut(&serial) else { continue };
             let EndState::Waiting { facts, .. } =
-                std::mem::replace(&mut end.state, EndState::Examined)
+                std::mem::replace(&mut end.state, EndState::Between)
             else {
                 continue;
             };
@@ -257,28 +231,17 @@ impl Broker {
         [offers, guests, self.estates.next_expiry()].into_iter().flatten().min()
     }
 
-    /// Ends that wait for their peer, and since when.
-    pub(super) fn waiting(&self) -> Vec<(EndLabel, Instant)> {
-        self.ends
-            .iter()
-            .filter_map(|(&serial, end)| match end.state {
-                EndState::Waiting { since, .. } => Some((self.label(serial)?, since)),
-                _ => None,
-            })
-            .collect()
-    }
-
     fn label(&self, serial: u64) -> Option<EndLabel> {
         let end = self.ends.get(&serial)?;
         match &end.state {
             EndState::Waiting { facts, .. } | EndState::Paired { facts, .. } => {
                 self.label_of(end, facts)
             }
-            EndState::Examined => None,
+            EndState::Between => None,
         }
     }
 
-    fn label_of(&self, end: &End, facts: &Facts) -> Option<EndLabel> {
+    pub(super) fn label_of(&self, end: &End, facts: &Facts) -> Option<EndLabel> {
         let client = self.clients.get(&end.client)?;
         Some(EndLabel {
             uid: client.uid,
@@ -293,7 +256,7 @@ impl Broker {
     fn decline_waiting(&mut self, serial: u64, reason: Decline, now: Instant) {
         self.table.withdraw(serial);
         let Some(end) = self.ends.get_mut(&serial) else { return };
-        match std::mem::replace(&mut end.state, EndState::Examined) {
+        match std::mem::replace(&mut end.state, EndState::Between) {
             EndState::Waiting { facts, .. } => {
                 self.cookies.remove(&(facts.netns, facts.cookie));
                 self.decline(serial, reason, Some(&facts), now);
@@ -332,7 +295,7 @@ impl Broker {
     pub(super) fn forget_end(&mut self, serial: u64) {
         let Some(end) = self.ends.remove(&serial) else { return };
         match end.state {
-            EndState::Examined => {}
+            EndState::Between => {}
             EndState::Waiting { facts, .. } => {
                 self.table.withdraw(serial);
                 self.cookies.remove(&(facts.netns, facts.cookie));
@@ -359,4 +322,15 @@ impl Broker {
             }
         }
     }
+}
+
+/// Only an established connection's end gets a channel.
+pub(super) fn connected(facts: Facts) -> Result<Facts, Decline> {
+    if !facts.is_plain {
+        return Err(Decline::NotTcp);
+    }
+    if facts.local == facts.peer {
+        return Err(Decline::SelfConnected);
+    }
+    Ok(facts)
 }

@@ -6,14 +6,11 @@ use crate::channel::EndLabel;
 use crate::client::Gone;
 use crate::facts::Facts;
 use crate::guests::{Guests, Moved};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use std::time::Instant;
 use yasmin_control::guest::Endpoint;
 use yasmin_control::status::{Connection, Direction};
-use yasmin_control::{Decline, FromBroker, Role};
-
-/// In place of an end's serial, which begin above: the socket of a JOIN.
-pub(super) const JOIN: u64 = 0;
+use yasmin_control::{Decline, FromBroker, Role, Socket};
 
 /// Ends that go by vsock which `status` shows; the oldest are forgotten.
 const SHOWN_MAX: usize = 4096;
@@ -47,19 +44,18 @@ impl Broker {
         &mut self,
         token: u64,
         role: Role,
-        wait_ms: u64,
-        fd: Option<OwnedFd>,
+        wait_ms: u32,
+        socket: &Socket,
         now: Instant,
     ) -> Result<(), Gone> {
-        let (Some(guests), Some(fd)) = (&mut self.guests, fd) else {
+        if self.guests.is_none() {
             return self.no_guest(token);
-        };
-        let client = self.clients.get_mut(&token).ok_or(Gone)?;
-        if guests.join(token, role, wait_ms, now) {
-            client.examined += 1;
-            self.examiner.examine(client.uid, token, JOIN, fd);
-        } else {
-            self.examiner.close(client.uid, vec![fd]);
+        }
+        let facts = self.look(token, socket).and_then(super::ends::connected);
+        if let Some(guests) = &mut self.guests
+            && guests.join(token, role, wait_ms, now)
+        {
+            guests.found(token, facts, now);
         }
         self.tell_of_guests(now);
         Ok(())
@@ -68,13 +64,6 @@ impl Broker {
     fn no_guest(&mut self, token: u64) -> Result<(), Gone> {
         let message = FromBroker::Decline { id: 0, reason: Decline::NoGuest };
         self.clients.get_mut(&token).ok_or(Gone)?.send(message, &[])
-    }
-
-    pub(super) fn found_join(&mut self, token: u64, facts: Result<Facts, Decline>, now: Instant) {
-        if let Some(guests) = &mut self.guests {
-            guests.found(token, facts, now);
-        }
-        self.tell_of_guests(now);
     }
 
     /// Something happened on a vsock connection.
@@ -128,17 +117,22 @@ impl Broker {
         }
     }
 
-    /// The ends that go by vsock, as `status` shows them.
+    /// The end that goes by vsock at this place, as `status` shows it, and the next place.
     pub(super) fn shown_by_vsock(
         &mut self,
+        at: usize,
         sees: impl Fn(&EndLabel) -> bool,
         now: Instant,
-    ) -> Vec<Connection> {
-        let Some(guests) = &self.guests else { return Vec::new() };
+    ) -> (Option<usize>, Option<Connection>) {
+        let (Some(guests), Some(end)) = (&self.guests, self.by_vsock.get(at)) else {
+            return (None, None);
+        };
         // The TCP connection behind it lives as long as it does.
-        self.by_vsock.retain(|end| guests.diag.holds(&end.facts));
-        let seen = self.by_vsock.iter().filter(|end| sees(&end.label));
-        seen.map(|end| Connection {
+        if !guests.diag.holds(&end.facts) {
+            self.by_vsock.remove(at);
+            return (Some(at), None);
+        }
+        let shown = sees(&end.label).then(|| Connection {
             ends: vec![shown(
                 &end.label,
                 Direction { state: "vsock".to_owned(), ..Direction::default() },
@@ -146,8 +140,8 @@ impl Broker {
             reason: None,
             memory_bytes: 0,
             age_s: now.duration_since(end.since).as_secs_f64(),
-        })
-        .collect()
+        });
+        (Some(at + 1), shown)
     }
 }
 

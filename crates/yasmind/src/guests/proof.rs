@@ -71,6 +71,7 @@ mod tests {
             peer: "10.0.2.21:6379".parse().unwrap(),
             is_plain: true,
             bound: false,
+            pid_namespace: 1,
             numbers,
         }
     }

@@ -43,6 +43,7 @@ fn facts(guests: &Guests, numbers: Option<Numbers>) -> Facts {
         peer: "10.0.2.21:40000".parse().unwrap(),
         is_plain: true,
         bound: false,
+        pid_namespace: 1,
         numbers,
     }
 }
@@ -234,7 +235,17 @@ fn short_connections_stay_on_tcp() {
     // One that lives breaks the row.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let held = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let held = crate::facts::examine(&held).map(|facts| (facts, held)).unwrap();
+    let facts = Facts {
+        cookie: rustix::net::sockopt::socket_cookie(&held).unwrap(),
+        netns: Diag::open().unwrap().netns,
+        local: held.local_addr().unwrap(),
+        peer: held.peer_addr().unwrap(),
+        is_plain: true,
+        bound: false,
+        pid_namespace: 1,
+        numbers: None,
+    };
+    let held = (facts, held);
     for _ in 0..2 * SHORT_IN_A_ROW {
         guests.moves(to, &held.0, now);
         assert!(!guests.is_short_lived(to, now));

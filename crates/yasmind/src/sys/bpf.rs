@@ -1,4 +1,4 @@
-//! The two bpf(2) calls that aya does not make: an iterator's link for one map, and reading it.
+//! The two bpf(2) calls that aya does not make: an iterator's link for one process, and its run.
 
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::io;
@@ -46,10 +46,11 @@ fn raw(fd: impl AsFd) -> u32 {
     fd.as_fd().as_raw_fd() as u32
 }
 
-/// Makes `program`, an iterator over a map's elements, one over `map`'s.
-pub fn link_iterator(program: impl AsFd, map: impl AsFd) -> io::Result<OwnedFd> {
-    // union bpf_iter_link_info; zeroes behind what this kernel knows are allowed.
-    let info = [raw(map), 0];
+/// Makes `program`, an iterator over tasks, one over process `pid` alone.
+pub fn link_iterator(program: impl AsFd, pid: u32) -> io::Result<OwnedFd> {
+    // union bpf_iter_link_info: task.tid, task.pid, task.pid_fd. By `tid` it is one thread, the
+    // first one of the process.
+    let info = [pid, 0, 0];
     let attributes = LinkCreate {
         prog_fd: raw(program),
         target_fd: 0,
@@ -64,7 +65,7 @@ pub fn link_iterator(program: impl AsFd, map: impl AsFd) -> io::Result<OwnedFd> 
     unsafe { bpf(BPF_LINK_CREATE, &attributes) }
 }
 
-/// A new run over all elements, which read(2) on it makes.
+/// A new run of it, which read(2) on it makes.
 pub fn run_iterator(link: impl AsFd) -> io::Result<OwnedFd> {
     let attributes = IterCreate { link_fd: raw(link), flags: 0 };
     // SAFETY: `IterCreate` is bpf_attr's iter_create; BPF_ITER_CREATE gives a descriptor.

@@ -1,7 +1,7 @@
 //! Socket options that rustix has not, or that it reads into types the kernel can break
 //! (SO_PEERCRED gives pid 0 for a process of another pid namespace).
 
-use rustix::fd::{AsFd, AsRawFd};
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::io;
 
 /// Who is at the other end of a Unix socket.
@@ -43,25 +43,53 @@ pub fn peer_credentials(fd: impl AsFd) -> io::Result<Credentials> {
     Ok(Credentials { pid: at(0), uid: at(4) })
 }
 
-/// SO_DOMAIN, SO_TYPE, SO_PROTOCOL.
-pub fn kind(fd: impl AsFd) -> io::Result<(u32, u32, u32)> {
-    let fd = fd.as_fd();
-    Ok((
-        get_u32(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?,
-        get_u32(fd, libc::SOL_SOCKET, libc::SO_TYPE)?,
-        get_u32(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)?,
-    ))
+/// A descriptor for the process at the other end (Linux 6.5).
+pub fn peer_pidfd(fd: impl AsFd) -> io::Result<OwnedFd> {
+    const SO_PEERPIDFD: i32 = 77;
+    let pidfd = get_u32(fd, libc::SOL_SOCKET, SO_PEERPIDFD)? as i32;
+    // SAFETY: a new descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 
-/// tcpi_state and tcpi_options, the first and the sixth byte of TCP_INFO.
-pub fn tcp_state_and_options(fd: impl AsFd) -> io::Result<(u8, u8)> {
-    let raw: [u8; 8] = get(fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
-    Ok((raw[0], raw[5]))
+/// asm-generic/socket.h (Linux 6.16).
+const SO_PASSRIGHTS: i32 = 83;
+
+pub fn passes_rights(fd: impl AsFd) -> io::Result<bool> {
+    get_u32(fd, libc::SOL_SOCKET, SO_PASSRIGHTS).map(|value| value != 0)
 }
 
-/// Unlike any other socket's since the machine started.
-pub fn cookie(fd: impl AsFd) -> io::Result<u64> {
-    get(fd, libc::SOL_SOCKET, libc::SO_COOKIE).map(u64::from_ne_bytes)
+/// The Unix socket that a service manager listens on for this process, as sd_listen_fds(3) says.
+pub fn inherited_listener() -> Option<OwnedFd> {
+    const FIRST: i32 = 3;
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID") != Some(std::process::id()) || number("LISTEN_FDS")? < 1 {
+        return None;
+    }
+    // SAFETY: whoever started this process says that it is open and this process's to use.
+    let fd = unsafe { OwnedFd::from_raw_fd(FIRST) };
+    let is_listener = get_u32(&fd, libc::SOL_SOCKET, libc::SO_DOMAIN).ok()? == libc::AF_UNIX as u32
+        && get_u32(&fd, libc::SOL_SOCKET, libc::SO_TYPE).ok()? == libc::SOCK_SEQPACKET as u32
+        && get_u32(&fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).ok()? == 1;
+    let flags = rustix::io::FdFlags::CLOEXEC;
+    let is_ready = rustix::io::fcntl_setfd(&fd, flags).is_ok()
+        && rustix::io::ioctl_fionbio(&fd, true).is_ok();
+    (is_listener && is_ready).then_some(fd)
+}
+
+/// Whether senders may pass descriptors to this Unix socket, and to those accepted from it.
+pub fn set_pass_rights(fd: impl AsFd, on: bool) -> io::Result<()> {
+    let value = i32::from(on);
+    // SAFETY: the value is an int that lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The cookie of the socket's network namespace (Linux 5.14).
@@ -69,19 +97,4 @@ pub fn netns_cookie(fd: impl AsFd) -> io::Result<u64> {
     // asm-generic/socket.h; libc does not name it on every target.
     const SO_NETNS_COOKIE: i32 = 71;
     get(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE).map(u64::from_ne_bytes)
-}
-
-/// Index of the device that the socket is bound to, 0 for none.
-pub fn bound_device(fd: impl AsFd) -> io::Result<u32> {
-    get_u32(fd, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX)
-}
-
-/// Resets a TCP connection: what disconnecting does, whoever else has the socket.
-pub fn reset(fd: impl AsFd) {
-    // SAFETY: all zero is a sockaddr of AF_UNSPEC.
-    let unspecified: libc::sockaddr = unsafe { std::mem::zeroed() };
-    let len = size_of::<libc::sockaddr>() as libc::socklen_t;
-    // SAFETY: the kernel reads `len` bytes. It cannot fail for a TCP socket, and of others
-    // nothing is asked.
-    unsafe { libc::connect(fd.as_fd().as_raw_fd(), &raw const unspecified, len) };
 }

@@ -15,7 +15,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use yasmin_control::status::Status;
-use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, ToBroker};
+use yasmin_control::guest::Endpoint;
+use yasmin_control::{
+    CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker,
+};
 
 /// Longer than anything here takes, unless it is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -46,7 +49,7 @@ impl Broker {
         self.try_connect().is_some_and(|fd| {
             let probe = Client { fd, mailbox: None };
             probe.send(ToBroker::Status { version: CONTROL_VERSION });
-            probe.try_receive().is_some()
+            probe.receive_status().is_some()
         })
     }
 
@@ -66,23 +69,51 @@ impl Broker {
     /// A process that has been welcomed.
     pub fn client(&self) -> Client {
         let mut client = self.connect();
-        client.send(ToBroker::Hello {
-            version: CONTROL_VERSION,
-            comm: *b"test\0\0\0\0\0\0\0\0\0\0\0\0",
-        });
-        let (message, mut fds) = client.receive();
-        assert_eq!(message, FromBroker::Welcome { version: CONTROL_VERSION });
-        assert_eq!(fds.len(), 1);
-        client.mailbox = fds.pop();
+        client.greet();
         client
     }
 
-    /// As `client`, for a process of another user.
-    pub fn client_as(&self, uid: u32) -> Client {
-        as_user(uid, || self.client())
+    /// As `connect`, for a process of another user, which has what this one has now.
+    pub fn process_as(&self, uid: u32) -> Foreigner {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let address = SocketAddrUnix::new(&self.socket).unwrap();
+        // SAFETY: the child makes system calls only, and never comes back.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: no memory involved.
+                unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
+                let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+                if let Ok(fd) = socket_with(family, kind, SocketFlags::CLOEXEC, None)
+                    && connect(&fd, &address).is_ok()
+                {
+                    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                    let mut control = SendAncillaryBuffer::new(&mut space);
+                    let fds = [fd.as_fd()];
+                    control.push(SendAncillaryMessage::ScmRights(&fds));
+                    let _ = sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::empty());
+                }
+                loop {
+                    // SAFETY: no memory involved.
+                    unsafe { libc::pause() };
+                }
+            }
+            pid => {
+                assert!(pid > 0);
+                drop(theirs);
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut control = RecvAncillaryBuffer::new(&mut space);
+                let flags = RecvFlags::CMSG_CLOEXEC;
+                recvmsg(&ours, &mut [IoSliceMut::new(&mut [0])], &mut control, flags).unwrap();
+                let fd = control.drain().find_map(|message| match message {
+                    RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+                    _ => None,
+                });
+                Foreigner { client: Client { fd: fd.unwrap(), mailbox: None }, pid }
+            }
+        }
     }
 
-    /// As `connect`, for a process of another user.
+    /// As `connect`, by a thread of another user. The process is not his.
     pub fn connect_as(&self, uid: u32) -> Client {
         as_user(uid, || self.connect())
     }
@@ -94,11 +125,7 @@ impl Broker {
     pub fn status(&self) -> Status {
         let client = self.connect();
         client.send(ToBroker::Status { version: CONTROL_VERSION });
-        let (message, fds) = client.receive();
-        let FromBroker::Status { len_bytes } = message else { panic!("{message:?}") };
-        let mut json = vec![0; usize::try_from(len_bytes).unwrap()];
-        rustix::io::pread(&fds[0], &mut json, 0).unwrap();
-        serde_json::from_slice(&json).unwrap()
+        serde_json::from_slice(&client.receive_status().unwrap()).unwrap()
     }
 
     /// Descriptors that the broker has open.
@@ -152,7 +179,35 @@ pub struct Handout {
     pub side: OwnedFd,
 }
 
+/// A process of another user, as far as it has a connection to the broker.
+pub struct Foreigner {
+    pub client: Client,
+    pid: i32,
+}
+
+impl Drop for Foreigner {
+    fn drop(&mut self) {
+        // SAFETY: a child of ours that nobody has waited for.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
 impl Client {
+    /// HELLO and WELCOME.
+    pub fn greet(&mut self) {
+        self.send(ToBroker::Hello {
+            version: CONTROL_VERSION,
+            comm: *b"test\0\0\0\0\0\0\0\0\0\0\0\0",
+        });
+        let (message, mut fds) = self.receive();
+        assert_eq!(message, FromBroker::Welcome { version: CONTROL_VERSION });
+        assert_eq!(fds.len(), 1);
+        self.mailbox = fds.pop();
+    }
+
     pub fn send(&self, message: ToBroker) {
         self.send_raw(&message.encode(), &[]).unwrap();
     }
@@ -167,7 +222,24 @@ impl Client {
     }
 
     pub fn offer(&self, id: u64, role: Role, socket: impl AsFd) {
-        self.send_raw(&ToBroker::Offer { id, role }.encode(), &[socket.as_fd()]).unwrap();
+        self.send(ToBroker::Offer { id, role, socket: named(socket) });
+    }
+
+    /// All parts of the status; `None` when the broker has hung up.
+    pub fn receive_status(&self) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        loop {
+            assert!(self.readable(PATIENCE), "the broker does not answer");
+            let mut part = vec![0; 1 << 16];
+            let (len, _) = rustix::net::recv(&self.fd, &mut part[..], RecvFlags::empty()).ok()?;
+            let message = FromBroker::decode(part[..len].get(..MESSAGE_BYTES)?).unwrap();
+            let FromBroker::Status { len_bytes } = message else { panic!("{message:?}") };
+            assert_eq!(len_bytes as usize, len - MESSAGE_BYTES);
+            if len_bytes == 0 {
+                return Some(text);
+            }
+            text.extend_from_slice(&part[MESSAGE_BYTES..len]);
+        }
     }
 
     /// The next message; `None` when the broker has hung up.
@@ -232,6 +304,27 @@ impl Client {
             assert!(!matches!(message, FromBroker::Welcome { .. }));
         }
         true
+    }
+}
+
+/// A descriptor as the broker is told of it; what is no TCP connection has no addresses.
+pub fn named(socket: impl AsFd) -> Socket {
+    use std::os::fd::AsRawFd;
+    let socket = socket.as_fd();
+    let end = |address: Option<SocketAddr>| match address {
+        Some(SocketAddr::V4(at)) => {
+            Endpoint { address: at.ip().to_ipv6_mapped().octets(), port: at.port() }
+        }
+        Some(SocketAddr::V6(at)) => Endpoint { address: at.ip().octets(), port: at.port() },
+        None => Endpoint { address: [0; 16], port: 0 },
+    };
+    let local = rustix::net::getsockname(socket).ok();
+    let peer = rustix::net::getpeername(socket).ok().flatten();
+    Socket {
+        number: socket.as_raw_fd() as u32,
+        cookie: rustix::net::sockopt::socket_cookie(socket).unwrap_or(1),
+        local: end(local.and_then(|any| SocketAddr::try_from(any).ok())),
+        peer: end(peer.and_then(|any| SocketAddr::try_from(any).ok())),
     }
 }
 
