@@ -71,9 +71,7 @@ fn to_broker(case: &Value) -> ToBroker {
             let comm: [u8; COMM_BYTES] = bytes(text(case, "comm_hex")).try_into().unwrap();
             ToBroker::Hello { version: number(case, "version") as u32, comm }
         }
-        "offer" => {
-            ToBroker::Offer { id: hex(case, "id"), role: role(case), socket: socket(case) }
-        }
+        "offer" => ToBroker::Offer { id: hex(case, "id"), role: role(case), socket: socket(case) },
         "release" => ToBroker::Release { id: hex(case, "id") },
         "grow" => ToBroker::Grow { id: hex(case, "id"), class: number(case, "class") as u8 },
         "status" => ToBroker::Status { version: number(case, "version") as u32 },

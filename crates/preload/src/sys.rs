@@ -212,8 +212,7 @@ pub fn map_sealed(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
     const F_SEAL_SHRINK: isize = 2;
     const SEEK_END: usize = 2;
     // SAFETY: no memory involved. Nobody uses its offset.
-    let (seals, len) =
-        unsafe { (call!(fcntl, fd, F_GET_SEALS), call!(lseek, fd, 0, SEEK_END)) };
+    let (seals, len) = unsafe { (call!(fcntl, fd, F_GET_SEALS), call!(lseek, fd, 0, SEEK_END)) };
     let is_whole = seals > 0 && seals & F_SEAL_SHRINK != 0 && len == len_bytes as isize;
     if is_whole { map_file(fd, len_bytes) } else { None }
 }

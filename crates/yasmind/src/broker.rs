@@ -50,8 +50,14 @@ struct End {
 enum EndState {
     /// On its way from one state to another.
     Between,
-    Waiting { facts: Facts, since: Instant },
-    Paired { channel: u64, facts: Facts },
+    Waiting {
+        facts: Facts,
+        since: Instant,
+    },
+    Paired {
+        channel: u64,
+        facts: Facts,
+    },
 }
 
 struct Declined {

@@ -135,7 +135,5 @@ fn inode_of(process: &OwnedFd, link: &str, kind: &str) -> Result<u64, Decline> {
     })?;
     let target = target.to_str().map_err(|_| Decline::NotTcp)?;
     let inode = target.strip_prefix(kind).and_then(|rest| rest.strip_prefix(":["));
-    inode
-        .and_then(|rest| rest.strip_suffix(']')?.parse().ok())
-        .ok_or(Decline::NotTcp)
+    inode.and_then(|rest| rest.strip_suffix(']')?.parse().ok()).ok_or(Decline::NotTcp)
 }

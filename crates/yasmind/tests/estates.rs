@@ -11,7 +11,6 @@ use yasmin_channel::estate::{CHANNEL_AT, SIDE_AT};
 use yasmin_channel::side::{Rx, Side};
 use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, ToBroker};
 
-
 /// All zero: nothing unread, and no holder but the first.
 fn estate(len_bytes: usize, seals: SealFlags) -> OwnedFd {
     let memfd = memfd_create("estate", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -143,8 +142,7 @@ fn a_user_has_so_many() {
     let broker = Broker::start(&["--no-bpf"]);
     let (socket, _peer) = tcp_pair("127.0.0.1:0");
     let memfd = sealed();
-    let answers: Vec<_> =
-        (0..65).map(|_| leave(&broker.connect(), &socket, &[&memfd])).collect();
+    let answers: Vec<_> = (0..65).map(|_| leave(&broker.connect(), &socket, &[&memfd])).collect();
     assert_eq!(answers[..64], [FromBroker::Left; 64]);
     assert_eq!(answers[64], refused(Decline::TooMany));
 }

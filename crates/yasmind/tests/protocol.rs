@@ -8,9 +8,7 @@ use std::fs::File;
 use std::time::Duration;
 use support::{Broker, tcp_pair, wait_until};
 use yasmin_control::guest::Endpoint;
-use yasmin_control::{
-    CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker,
-};
+use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker};
 
 const HELLO: ToBroker = ToBroker::Hello { version: CONTROL_VERSION, comm: [0; 16] };
 
@@ -62,12 +60,9 @@ fn malformed_messages_drop_their_sender_alone() {
 #[test]
 fn messages_out_of_turn_drop_their_sender() {
     let broker = Broker::start(&["--no-bpf"]);
-    for message in [
-        OFFER,
-        ToBroker::Keep,
-        ToBroker::Release { id: 1 },
-        ToBroker::Grow { id: 1, class: 1 },
-    ] {
+    for message in
+        [OFFER, ToBroker::Keep, ToBroker::Release { id: 1 }, ToBroker::Grow { id: 1, class: 1 }]
+    {
         let client = broker.connect();
         client.send(message);
         assert!(client.is_dropped());

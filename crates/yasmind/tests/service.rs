@@ -240,9 +240,12 @@ fn under_the_units_rights_channels_and_estates_come_about() {
     std::fs::copy(env!("CARGO_BIN_EXE_yasmind"), &program).unwrap();
     let mut command = std::process::Command::new("sh");
     command
-        .args(["-c", "LISTEN_PID=$$ exec setpriv --reuid 65533 --regid 65533 --clear-groups \
+        .args([
+            "-c",
+            "LISTEN_PID=$$ exec setpriv --reuid 65533 --regid 65533 --clear-groups \
             --no-new-privs --bounding-set -all,+bpf,+perfmon --inh-caps -all,+bpf,+perfmon \
-            --ambient-caps -all,+bpf,+perfmon \"$0\" --system --socket \"$1\" --log warn"])
+            --ambient-caps -all,+bpf,+perfmon \"$0\" --system --socket \"$1\" --log warn",
+        ])
         .arg(&program)
         .arg(&path)
         .env("LISTEN_FDS", "1");

@@ -98,7 +98,11 @@ fn a_duplicated_set_keeps_its_rings() {
         duo.connect("C");
         for end in ["a", "b"] {
             for command in ["nonblock C 1", "epoll E", "dupfd E F 3", "epadd F C in+out+rdhup+et"] {
-                if end == "a" { duo.a(command) } else { duo.b(command) };
+                if end == "a" {
+                    duo.a(command)
+                } else {
+                    duo.b(command)
+                };
             }
         }
         duo.quiet_a("set C nodelay 1");

@@ -84,14 +84,15 @@ impl Client {
 
     /// The status comes in parts; an empty one is the last.
     pub fn status(&self) -> Result<Status, Trouble> {
-        let (mut message, mut part) =
-            self.ask(ToBroker::Status { version: CONTROL_VERSION })?;
+        let (mut message, mut part) = self.ask(ToBroker::Status { version: CONTROL_VERSION })?;
         let mut text = Vec::new();
         loop {
             match message {
                 FromBroker::Status { len_bytes: 0 } => return Ok(serde_json::from_slice(&text)?),
                 FromBroker::Status { len_bytes } if len_bytes == part.len() as u64 => {}
-                FromBroker::Refused { version } => return Err(Trouble::Version { theirs: version }),
+                FromBroker::Refused { version } => {
+                    return Err(Trouble::Version { theirs: version });
+                }
                 _ => return Err(Trouble::OffTopic),
             }
             text.append(&mut part);

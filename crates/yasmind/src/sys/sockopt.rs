@@ -71,8 +71,8 @@ pub fn inherited_listener() -> Option<OwnedFd> {
         && get_u32(&fd, libc::SOL_SOCKET, libc::SO_TYPE).ok()? == libc::SOCK_SEQPACKET as u32
         && get_u32(&fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).ok()? == 1;
     let flags = rustix::io::FdFlags::CLOEXEC;
-    let is_ready = rustix::io::fcntl_setfd(&fd, flags).is_ok()
-        && rustix::io::ioctl_fionbio(&fd, true).is_ok();
+    let is_ready =
+        rustix::io::fcntl_setfd(&fd, flags).is_ok() && rustix::io::ioctl_fionbio(&fd, true).is_ok();
     (is_listener && is_ready).then_some(fd)
 }
 

@@ -14,11 +14,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use yasmin_control::status::Status;
 use yasmin_control::guest::Endpoint;
-use yasmin_control::{
-    CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker,
-};
+use yasmin_control::status::Status;
+use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker};
 
 /// Longer than anything here takes, unless it is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -90,7 +88,8 @@ impl Broker {
                     let mut control = SendAncillaryBuffer::new(&mut space);
                     let fds = [fd.as_fd()];
                     control.push(SendAncillaryMessage::ScmRights(&fds));
-                    let _ = sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::empty());
+                    let _ =
+                        sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::empty());
                 }
                 loop {
                     // SAFETY: no memory involved.
