@@ -1,15 +1,11 @@
 //! Asking the broker what it knows, as `yasmin status` does.
 
-use std::fs::File;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
 };
 pub use yasmin_control::status::{Broker, Connection, Direction, End, Status};
 use yasmin_control::{CONTROL_VERSION, FromBroker, MESSAGE_BYTES, ToBroker};
@@ -20,28 +16,19 @@ pub fn ask(socket: &Path) -> Result<Status, String> {
     let broker = dial(socket)?;
     let question = ToBroker::Status { version: CONTROL_VERSION }.encode();
     send(&broker, &question, SendFlags::NOSIGNAL).map_err(|error| format!("send: {error}"))?;
-    let mut datagram = [0; MESSAGE_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::io::retry_on_intr(|| {
-        let mut parts = [IoSliceMut::new(&mut datagram)];
-        recvmsg(&broker, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-    })
-    .map_err(|error| format!("recvmsg: {error}"))?;
-    let answer = FromBroker::decode(&datagram[..received.bytes])
-        .map_err(|error| format!("answer: {error:?}"))?;
-    let FromBroker::Status { len_bytes } = answer else {
-        return Err(format!("answered {answer:?}"));
-    };
-    let mut memfd = None;
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            memfd = descriptors.into_iter().next();
+    let mut text = Vec::new();
+    loop {
+        // A part is a message and the text behind it; an empty one is the last.
+        let mut part = vec![0; 1 << 16];
+        let (len, _) = rustix::io::retry_on_intr(|| recv(&broker, &mut part[..], RecvFlags::empty()))
+            .map_err(|error| format!("recv: {error}"))?;
+        let (message, more) = part[..len].split_at(len.min(MESSAGE_BYTES));
+        match FromBroker::decode(message).map_err(|error| format!("answer: {error:?}"))? {
+            FromBroker::Status { len_bytes: 0 } => break,
+            FromBroker::Status { .. } => text.extend_from_slice(more),
+            other => return Err(format!("answered {other:?}")),
         }
     }
-    let file = File::from(memfd.ok_or("no descriptor beside the status")?);
-    let mut text = vec![0; usize::try_from(len_bytes).map_err(|error| error.to_string())?];
-    file.read_exact_at(&mut text, 0).map_err(|error| format!("read: {error}"))?;
     serde_json::from_slice(&text).map_err(|error| format!("JSON: {error}"))
 }
 
