@@ -20,8 +20,9 @@ pub fn ask(socket: &Path) -> Result<Status, String> {
     loop {
         // A part is a message and the text behind it; an empty one is the last.
         let mut part = vec![0; 1 << 16];
-        let (len, _) = rustix::io::retry_on_intr(|| recv(&broker, &mut part[..], RecvFlags::empty()))
-            .map_err(|error| format!("recv: {error}"))?;
+        let (len, _) =
+            rustix::io::retry_on_intr(|| recv(&broker, &mut part[..], RecvFlags::empty()))
+                .map_err(|error| format!("recv: {error}"))?;
         let (message, more) = part[..len].split_at(len.min(MESSAGE_BYTES));
         match FromBroker::decode(message).map_err(|error| format!("answer: {error:?}"))? {
             FromBroker::Status { len_bytes: 0 } => break,

@@ -201,7 +201,7 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
     }
     // Before anybody can claim it.
     conn.one_more_holds();
-    match errand.hear(ToBroker::Keep, &[number], until_ns()) {
+    match errand.hear(ToBroker::Keep, &[number, fd], until_ns()) {
         Answer::Message(FromBroker::Left, _) => mark(fd),
         Answer::Message(..) | Answer::None => {
             conn.one_less_holds();

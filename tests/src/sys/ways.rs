@@ -65,9 +65,8 @@ pub fn receive(way: &str, fd: Fd, out: &mut [u8]) -> Result<Option<usize>> {
 unsafe fn bare(number: i64, fd: Fd, at: *mut c_void, len: usize) -> Result<isize> {
     type Call = unsafe extern "C" fn(i64, i64, *mut c_void, usize) -> isize;
     /// The arguments each one register on, `syscall`, `ret`; bytes turned over.
-    const CODE: [u8; 15] = [
-        0xb7, 0x76, 0x07, 0xb7, 0x76, 0x08, 0xb7, 0x76, 0x29, 0xb7, 0x76, 0x35, 0xf0, 0xfa, 0x3c,
-    ];
+    const CODE: [u8; 15] =
+        [0xb7, 0x76, 0x07, 0xb7, 0x76, 0x08, 0xb7, 0x76, 0x29, 0xb7, 0x76, 0x35, 0xf0, 0xfa, 0x3c];
     static MADE: OnceLock<usize> = OnceLock::new();
     let made = MADE.get_or_init(|| {
         // SAFETY: a fresh page, written before it is run.

@@ -138,7 +138,8 @@ fn bad_pointers() {
             duo.b(&format!("badpointers U {kind}"));
         }
         duo.warm("C");
-        for kind in KINDS {
+        // What may be read can be sent, and is not of the stream.
+        for kind in KINDS.into_iter().filter(|kind| *kind != "ro") {
             duo.b("nonblock C 1");
             duo.a("send C 100");
             duo.b("poll C in 1000");

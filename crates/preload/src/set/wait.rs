@@ -316,9 +316,26 @@ impl Set {
         self.told(wait.events, found, told)
     }
 
-    /// Adds what the rings have to the `told` events that the kernel gave; says how many events
-    /// became more. Under the lock.
+    /// Adds what the rings have to the `told` events that the kernel gave, also where there is
+    /// no room for more events; says how many these became more. Under the lock.
     fn add_rings(&self, wait: &Wait, told: usize) -> usize {
+        for at in 0..told {
+            // SAFETY: filled in by the kernel.
+            let mut event = unsafe { wait.events.add(at).read_unaligned() };
+            let mut index = 0;
+            while let Some(one) = self.hot.get(index) {
+                index += 1;
+                let is_it = one.data.load(Ordering::Relaxed) == event.data && one.is_armed();
+                let Some(conn) = one.conn().filter(|_| is_it) else { continue };
+                let more = self.readable(one, conn);
+                event.events |= more;
+                if more != 0 && one.asked() & ONESHOT != 0 {
+                    self.spend(one);
+                }
+            }
+            // SAFETY: as above.
+            unsafe { wait.events.add(at).write_unaligned(event) };
+        }
         let more = self.collect(wait, told);
         merge(wait.events, told, more)
     }

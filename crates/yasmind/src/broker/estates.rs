@@ -4,6 +4,7 @@
 use super::Broker;
 use crate::client::Gone;
 use crate::sys::page::Page;
+use crate::sys::sockopt;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use std::collections::{HashMap, VecDeque};
@@ -36,6 +37,9 @@ struct Heir {
 struct Estate {
     heir: Heir,
     memfd: OwnedFd,
+    /// To reset the connection, should the giver let go of it and nobody come: a program without
+    /// the library that has the socket would read on behind a gap.
+    socket: OwnedFd,
     until: Instant,
 }
 
@@ -102,10 +106,12 @@ impl Broker {
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
         let message = if !self.estates.has_room(client.uid) {
             FromBroker::Decline { id: 0, reason: Decline::TooMany }
-        } else if fds.len() == 1 && has_side(&fds[0]) {
-            let until = now + KEPT;
-            let kept = fds.drain(..).map(|memfd| Estate { heir: heir.clone(), memfd, until });
-            self.estates.kept.extend(kept);
+        } else if let [memfd, socket] = &fds[..]
+            && has_side(memfd)
+            && sockopt::cookie(socket).is_ok_and(|cookie| cookie == heir.socket.1)
+            && let (Some(socket), Some(memfd)) = (fds.pop(), fds.pop())
+        {
+            self.estates.kept.push_back(Estate { heir, memfd, socket, until: now + KEPT });
             FromBroker::Left
         } else {
             FromBroker::Decline { id: 0, reason: Decline::NoEstate }
@@ -119,6 +125,7 @@ impl Broker {
             let at = kept.iter().position(|estate| estate.heir == heir);
             let found = at.and_then(|at| kept.remove(at)).ok_or(Decline::NoEstate)?;
             let left = kept.iter().filter(|estate| estate.heir == heir).count() as u64;
+            self.closer.close(heir.uid, found.socket);
             Ok((found.memfd, left))
         });
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
@@ -126,7 +133,7 @@ impl Broker {
             Ok((memfd, left)) => {
                 let sent = client.send(FromBroker::Estate { left }, &[memfd.as_fd()]);
                 if sent.is_err() {
-                    take_back(&memfd);
+                    is_lost(&memfd);
                 }
                 sent
             }
@@ -149,7 +156,10 @@ impl Broker {
     pub(super) fn expire_estates(&mut self, now: Instant) {
         while self.estates.next_expiry().is_some_and(|until| until <= now) {
             let Some(estate) = self.estates.kept.pop_front() else { return };
-            take_back(&estate.memfd);
+            if is_lost(&estate.memfd) {
+                sockopt::reset(&estate.socket);
+            }
+            self.closer.close(estate.heir.uid, estate.socket);
         }
     }
 }
@@ -163,13 +173,13 @@ fn has_side(memfd: &OwnedFd) -> bool {
     is_sealed && fstat(memfd).is_ok_and(|stat| sizes.contains(&stat.st_size))
 }
 
-/// The one who was to come does not. What is unread is the giver's affair again, if he is still
-/// there; if not, nobody's, and the connection is reset by whoever closes its socket last: that is
-/// how the giver has set it to linger.
-fn take_back(memfd: &OwnedFd) {
-    let Ok(page) = Page::map_at(memfd, SIDE_AT as u64) else { return };
+/// Nobody claimed it. What is unread is the giver's affair again, if that one holds the socket
+/// still. If not, nobody is left to read it: true.
+fn is_lost(memfd: &OwnedFd) -> bool {
+    let Ok(page) = Page::map_at(memfd, SIDE_AT as u64) else { return false };
     let (order, rx) = (Ordering::SeqCst, &page.side().rx);
     // Before the count: the holder that sees it go must see this too.
     rx.foreign.store(1, order);
-    let _ = rx.more_holders.fetch_update(order, order, |n| n.checked_sub(1));
+    let is_last = rx.more_holders.fetch_update(order, order, |n| n.checked_sub(1)).is_err();
+    is_last && rx.state.unread_bytes() > 0
 }

@@ -92,6 +92,20 @@ pub fn set_pass_rights(fd: impl AsFd, on: bool) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+pub fn cookie(fd: impl AsFd) -> io::Result<u64> {
+    get(fd, libc::SOL_SOCKET, libc::SO_COOKIE).map(u64::from_ne_bytes)
+}
+
+/// Resets a TCP connection: what disconnecting does, whoever else has the socket.
+pub fn reset(fd: impl AsFd) {
+    // SAFETY: all zero is a sockaddr of AF_UNSPEC.
+    let unspecified: libc::sockaddr = unsafe { std::mem::zeroed() };
+    let len = size_of::<libc::sockaddr>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes. It cannot fail for a TCP socket, and of others
+    // nothing is asked.
+    unsafe { libc::connect(fd.as_fd().as_raw_fd(), &raw const unspecified, len) };
+}
+
 /// The cookie of the socket's network namespace (Linux 5.14).
 pub fn netns_cookie(fd: impl AsFd) -> io::Result<u64> {
     // asm-generic/socket.h; libc does not name it on every target.
