@@ -137,7 +137,7 @@ impl<M: Memory> Sender<'_, M> {
                 let size = class_bytes(word.class);
                 let mut used = word.tail.since(self.state.head_seen.position());
                 if (u64::from(size) - used) < wanted_bytes as u64 {
-                    used = self.look_at_head(word)?;
+                    used = self.look_at_head()?;
                 }
                 let room_bytes = size - used as u32;
                 if room_bytes == 0 {
@@ -149,15 +149,17 @@ impl<M: Memory> Sender<'_, M> {
     }
 
     /// Loads the peer's head and returns the bytes in flight, 0..=size.
-    fn look_at_head(&self, word: Word) -> Result<u64, Broken> {
+    fn look_at_head(&self) -> Result<u64, Broken> {
+        // This end's own: of what is parked for good the word is not checked any more.
+        let tail = self.state.tail.position();
         let head = Position::new(self.block.head.load(Ordering::Acquire));
         let before = self.state.head_seen.position();
         // Neither backwards nor past the tail.
-        if head.since(before) > word.tail.since(before) {
+        if head.since(before) > tail.since(before) {
             return self.broken();
         }
         self.state.head_seen.set_position(head);
-        Ok(word.tail.since(head))
+        Ok(tail.since(head))
     }
 
     /// Copies `len_bytes` from `from` to `skip_bytes` behind the tail.
@@ -329,7 +331,7 @@ impl<M: Memory> Sender<'_, M> {
     /// # Errors
     /// [`Broken`], as above.
     pub fn unread_bytes(&self) -> Result<u64, Broken> {
-        let word = self.load()?;
-        self.look_at_head(word)
+        self.load()?;
+        self.look_at_head()
     }
 }

@@ -30,6 +30,10 @@ pub fn bad_memory(kind: &str) -> Result<Option<*mut c_void>> {
 
 /// Calls on `fd`, a socket with something to read, each with `at` as one of its pointers. What
 /// they gave, by name.
+#[expect(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "bad addresses are what the kernel is asked about"
+)]
 pub fn call_with(fd: Fd, at: *mut c_void) -> Result<Vec<String>> {
     let mut told = Vec::new();
     let mut note = |name: &str, ret: i64| {
