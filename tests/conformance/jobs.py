@@ -104,7 +104,6 @@ class Suite:
         for name, program, waits in (
             ("by libc", self.echo, SHORT_SEEN if short else SEEN),
             ("past libc", self.bare, SHORT_UNSEEN if short else UNSEEN),
-            ("past libc by made code", self.echo, SHORT_UNSEEN[:2] if short else UNSEEN),
         ):
             programs = {wait: f"{program} {wait}" for wait in waits}
             yield Job(name, programs, f"{self.echo} threads", loads)

@@ -144,9 +144,8 @@ CALLS_LEFT = {
     """,
     "a child that borrows the memory: it cannot come back through a function's return": "vfork",
     "refused, so that programs go on without; or of no use after that": """
-        io_uring_setup io_uring_enter io_uring_register
+        io_uring_enter io_uring_register
     """,
-    "a request of this kind is handled where it is submitted": "io_setup",
     "privileged, and says nothing of the program's own bytes": "bpf",
 }
 
