@@ -419,7 +419,8 @@ impl Conn {
         let tx = &self.side().tx;
         let kernel = tcp::sent_position(self.fd(), self.is_connector());
         let own = self.sent_before.load(Ordering::Relaxed) + tx.tcp_bytes.get();
-        if kernel.is_none_or(|kernel| kernel == own) {
+        // Where several processes send, one that was stopped in between has not counted yet.
+        if self.is_shared() || kernel.is_none_or(|kernel| kernel == own) {
             if kernel.is_some() {
                 tx.ring_checked.set(tx.ring_bytes.get());
             }
@@ -460,8 +461,8 @@ impl Conn {
         let kernel = self.kernel_position();
         if kernel != own {
             let receiver = self.receiver();
-            if receiver.is_settled() {
-                // Others receive too by now, without the lock.
+            if receiver.is_settled() || self.is_shared() {
+                // Others receive too, without the lock or stopped before they counted.
                 return Some(kernel);
             }
             receiver.never_offer();

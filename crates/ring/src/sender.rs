@@ -84,8 +84,7 @@ impl<M: Memory> Sender<'_, M> {
                     State::Open => {
                         opened && u32::from(word.class) == self.state.class.load(Relaxed)
                     }
-                    State::Offered => word.class <= self.max_class,
-                    State::Parked => true,
+                    State::Offered | State::Parked => true,
                 };
         if !follows {
             return self.broken();
@@ -122,7 +121,9 @@ impl<M: Memory> Sender<'_, M> {
                 // flips the word could keep a caller filling for ever.
                 let retried = is_set(&self.state.retried);
                 clear(&self.state.retried);
-                if retried || is_set(&self.state.never) {
+                // This end's limit may have been raised since the caller read it, before the
+                // receiver's was: a larger ring than that is for the next call, if at all.
+                if retried || is_set(&self.state.never) || word.class > self.max_class {
                     return Ok(Room::Tcp);
                 }
                 // The receiver offers only what it has drained.
