@@ -268,9 +268,9 @@ impl Conn {
         let (block, memory) = unsafe {
             channel::direction(self.base.load(Ordering::Relaxed), index, self.max_class())
         };
-        let limit =
-            self.side().tx_class_limit.load(Ordering::Relaxed).min(u32::from(self.max_class()));
-        Sender { block, state: &self.side().tx.state, memory, max_class: limit as u8 }
+        let max_class = self.max_class();
+        let limit = self.side().tx_class_limit.load(Ordering::Relaxed).min(u32::from(max_class));
+        Sender { block, state: &self.side().tx.state, memory, max_class, class_limit: limit as u8 }
     }
 
     /// Under the receive lock.

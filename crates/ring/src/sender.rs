@@ -16,8 +16,10 @@ pub struct Sender<'a, M> {
     pub block: &'a Block,
     pub state: &'a SenderState,
     pub memory: M,
-    /// Largest class to fill, at most that of the memory; never read back from shared memory.
+    /// Fixed at setup; never read back from shared memory.
     pub max_class: u8,
+    /// Largest class to fill; offers of larger ones are not taken.
+    pub class_limit: u8,
 }
 
 /// Where the next bytes go.
@@ -84,7 +86,8 @@ impl<M: Memory> Sender<'_, M> {
                     State::Open => {
                         opened && u32::from(word.class) == self.state.class.load(Relaxed)
                     }
-                    State::Offered | State::Parked => true,
+                    State::Offered => word.class <= self.max_class,
+                    State::Parked => true,
                 };
         if !follows {
             return self.broken();
@@ -123,7 +126,7 @@ impl<M: Memory> Sender<'_, M> {
                 clear(&self.state.retried);
                 // This end's limit may have been raised since the caller read it, before the
                 // receiver's was: a larger ring than that is for the next call, if at all.
-                if retried || is_set(&self.state.never) || word.class > self.max_class {
+                if retried || is_set(&self.state.never) || word.class > self.class_limit {
                     return Ok(Room::Tcp);
                 }
                 // The receiver offers only what it has drained.

@@ -64,7 +64,13 @@ impl End {
     /// Sends on direction 0; whether anything happened.
     fn send(&mut self, state: &SenderState) -> bool {
         let max_class = self.max_class;
-        let tx = Sender { block: self.block(0), state, memory: self.ring(0), max_class };
+        let tx = Sender {
+            block: self.block(0),
+            state,
+            memory: self.ring(0),
+            max_class,
+            class_limit: max_class,
+        };
         let left = self.total_bytes - self.sent_bytes;
         let wanted = (1 + self.random.below(self.data.len() as u64)).min(left) as usize;
         if wanted == 0 {

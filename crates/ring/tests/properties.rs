@@ -81,7 +81,7 @@ struct World {
 impl World {
     fn tx(&self) -> Sender<'_, Pages> {
         let (block, state) = (&self.block, &self.tx_state);
-        Sender { block, state, memory: self.memory, max_class: MAX_CLASS }
+        Sender { block, state, memory: self.memory, max_class: MAX_CLASS, class_limit: MAX_CLASS }
     }
 
     fn rx(&self) -> Receiver<'_, Pages> {

@@ -139,6 +139,7 @@ fn send(mapping: &Mapping, plan: Plan, mut socket: TcpStream, mut delays: Delays
         state: &state,
         memory: mapping.ring(plan.max_class),
         max_class: plan.max_class,
+        class_limit: plan.max_class,
     };
     let mut counts = Counts { ring_bytes: 0, tcp_bytes: 0, parked: 0 };
     let mut sent = 0;

@@ -56,7 +56,7 @@ fn run(case: &Value) {
     // SAFETY: `ring` outlives both ends.
     let memory = unsafe { Pages::new(ring.as_mut_ptr()) };
     let (tx_state, rx_state) = (SenderState::starting_at(start), ReceiverState::starting_at(start));
-    let tx = Sender { block: &block, state: &tx_state, memory, max_class };
+    let tx = Sender { block: &block, state: &tx_state, memory, max_class, class_limit: max_class };
     let rx = Receiver { block: &block, state: &rx_state, memory, max_class };
     let mut write = None;
 

@@ -51,7 +51,13 @@ impl Pair {
     }
 
     fn tx(&self) -> Sender<'_, Bytes<'_>> {
-        Sender { block: &self.block, state: &self.sender, memory: Bytes(&self.ring), max_class: 1 }
+        Sender {
+            block: &self.block,
+            state: &self.sender,
+            memory: Bytes(&self.ring),
+            max_class: 1,
+            class_limit: 1,
+        }
     }
 
     fn rx(&self) -> Receiver<'_, Bytes<'_>> {

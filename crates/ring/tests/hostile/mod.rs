@@ -86,7 +86,13 @@ struct Ends<'a> {
 impl Ends<'_> {
     fn tx(&self) -> Sender<'_, Pages> {
         let (block, state) = (self.block, &self.tx_state);
-        Sender { block, state, memory: self.memory, max_class: self.max_class }
+        Sender {
+            block,
+            state,
+            memory: self.memory,
+            max_class: self.max_class,
+            class_limit: self.max_class,
+        }
     }
 
     fn rx(&self) -> Receiver<'_, Pages> {

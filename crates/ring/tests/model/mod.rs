@@ -148,7 +148,13 @@ impl Link {
     }
 
     pub fn tx(&self) -> Sender<'_, &Cells> {
-        Sender { block: &self.block, state: &self.tx_state, memory: &self.cells, max_class: 0 }
+        Sender {
+            block: &self.block,
+            state: &self.tx_state,
+            memory: &self.cells,
+            max_class: 0,
+            class_limit: 0,
+        }
     }
 
     pub fn rx(&self) -> Receiver<'_, &Cells> {

@@ -101,7 +101,8 @@ impl Pause {
 impl End for RingEnd {
     fn send(&mut self, message: &[u8]) -> anyhow::Result<()> {
         let (block, memory) = self.mapping.direction(self.sends_on);
-        let sender = Sender { block, state: &self.sender, memory, max_class: CLASS };
+        let sender =
+            Sender { block, state: &self.sender, memory, max_class: CLASS, class_limit: CLASS };
         let mut rest = message;
         let mut pause = Pause(0);
         while !rest.is_empty() {
