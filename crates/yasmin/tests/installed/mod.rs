@@ -3,15 +3,13 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketType, accept, bind, listen, recv, sendmsg, socket,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, recv, send, socket,
 };
 use tempfile::TempDir;
 use yasmin_control::{CONTROL_VERSION, FromBroker, MESSAGE_BYTES, ToBroker};
@@ -103,17 +101,16 @@ fn serve(client: &OwnedFd, answer: &Answer) {
             Answer::Garbage => [0xff; MESSAGE_BYTES],
             Answer::HangUp => return,
         };
-        let mut beside = tempfile::tempfile().unwrap();
+        let mut replies = vec![reply.to_vec()];
         if let Answer::Status(text) = answer {
-            std::io::Write::write_all(&mut beside, text.as_bytes()).unwrap();
+            // One part, and the empty one that ends the status.
+            replies[0].extend_from_slice(text.as_bytes());
+            replies.push(FromBroker::Status { len_bytes: 0 }.encode().to_vec());
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [beside.as_fd()];
-        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let parts = [std::io::IoSlice::new(&reply)];
-        if sendmsg(client, &parts, &mut ancillary, SendFlags::NOSIGNAL).is_err() {
-            return;
+        for reply in replies {
+            if send(client, &reply, SendFlags::NOSIGNAL).is_err() {
+                return;
+            }
         }
     }
 }
