@@ -51,12 +51,12 @@ impl Part {
             }
             // More than any call may move.
             "huge" => {
-                let at = map(len.max(PAGE), both, private, -1)?;
+                let at = fenced(len.max(PAGE))?;
                 return Ok(Some(Self::Raw(at, isize::MAX as usize + 1)));
             }
             // As much as a call may be asked for, with memory behind the first page only.
             "vast" => {
-                let at = map(len.max(PAGE), both, private, -1)?;
+                let at = fenced(len.max(PAGE))?;
                 return Ok(Some(Self::Raw(at, 1 << 40)));
             }
             _ => return Ok(None),
@@ -72,6 +72,17 @@ impl Part {
             Self::Raw(at, len) => iovec { iov_base: *at, iov_len: *len },
         }
     }
+}
+
+/// Memory behind which no other mapping ever lies: a call that is asked for more must fail there,
+/// and would move whatever lies there otherwise.
+fn fenced(len: usize) -> Result<*mut c_void> {
+    let len = len.next_multiple_of(PAGE);
+    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let at = map(len + PAGE, libc::PROT_READ | libc::PROT_WRITE, private, -1)?;
+    // SAFETY: the last page of the mapping made just now, which nobody uses.
+    check_int(unsafe { libc::mprotect(at.byte_add(len), PAGE, libc::PROT_NONE) })?;
+    Ok(at)
 }
 
 /// One call by name on `parts`; those that take one buffer take the first.
