@@ -231,5 +231,6 @@ fn one_wait_tells_of_all() {
         duo.b("epadd E Y in");
         duo.b("epadd E V out");
         duo.b("tells X Y E 2000");
+        duo.prove_one_way("X");
     });
 }

@@ -116,7 +116,7 @@ fn the_same_program_without_such_calls_has_rings() {
 }
 
 fn is_ring() -> bool {
-    yasmin_tests::lab::Mode::from_env() == yasmin_tests::lab::Mode::Ring
+    yasmin_tests::lab::Mode::from_env() != yasmin_tests::lab::Mode::Tcp
 }
 
 /// Before the change some went by ring, behind it nothing: of either direction's bytes at most
