@@ -190,6 +190,21 @@ fn urgent_bytes_behind_unread_ones() {
     });
 }
 
+/// The kernel begins to note times some while after the first socket asks for them, and ends when
+/// the last one is gone: one that stays makes that certain.
+fn stamp(duo: &mut Duo) {
+    duo.connect("T");
+    duo.a("set T timestamp 1");
+    for _ in 0..200_000 {
+        duo.quiet_b("send T 1");
+        duo.quiet_a("poll T in 1000");
+        if !duo.quiet_a("recv T 1 - control").ends_with("[]") {
+            return;
+        }
+    }
+    panic!("no times");
+}
+
 /// Set on the listener or before connect, these are what they are later.
 #[test]
 fn what_is_set_before_there_is_a_connection() {
@@ -203,6 +218,7 @@ fn what_is_set_before_there_is_a_connection() {
             ("peekoff", 0, -1),
             ("lowat", 50, 1),
         ];
+        stamp(duo);
         for (option, on, off) in options {
             duo.a(&format!("set L {option} {on}"));
             duo.b("socket C v4");
