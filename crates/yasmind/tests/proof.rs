@@ -142,6 +142,130 @@ fn without_bpf_other_namespaces_have_no_proof() {
     assert_eq!(b.declined(), (2, Decline::NoProof));
 }
 
+/// The two connections of a transparent proxy, which talks to the server from the client's
+/// address: by addresses they are the ends of one.
+#[test]
+fn a_transparent_proxy_is_not_paired_with_itself() {
+    if !is_root("a_transparent_proxy_is_not_paired_with_itself") {
+        return;
+    }
+    for arguments in [&["--no-bpf"][..], &[]] {
+        in_new_netns(move || {
+            let proxy = TransparentProxy::new();
+            let (connector, acceptor) = (&proxy.to_server, &proxy.from_client);
+            assert_eq!(connector.local_addr().unwrap(), acceptor.peer_addr().unwrap());
+            assert_eq!(connector.peer_addr().unwrap(), acceptor.local_addr().unwrap());
+            let broker = Broker::start(arguments);
+            let (a, b) = (broker.client(), broker.client());
+            a.offer(1, Role::Connector, connector);
+            b.offer(2, Role::Acceptor, acceptor);
+            if arguments.is_empty() {
+                assert!(!a.readable(MOMENT) && !b.readable(MOMENT));
+            } else {
+                assert_eq!(a.declined(), (1, Decline::NoProof));
+                assert_eq!(b.declined(), (2, Decline::NoProof));
+            }
+        });
+    }
+}
+
+struct TransparentProxy {
+    from_client: TcpStream,
+    to_server: TcpStream,
+    _client: TcpStream,
+    _server: TcpStream,
+}
+
+impl TransparentProxy {
+    const CLIENT: &str = "10.98.1.2";
+    const SERVER: &str = "10.98.2.2:80";
+
+    /// In this thread's namespace; client and server get one each.
+    fn new() -> Self {
+        use std::sync::mpsc::channel;
+        let (tell_listens, listens) = channel();
+        let (client_tid, client) = host("pc0", Self::CLIENT, "10.98.1.1", move || {
+            listens.recv().unwrap();
+            TcpStream::connect(Self::SERVER).unwrap()
+        });
+        let (server_tid, server) = host("ps0", "10.98.2.2", "10.98.2.1", || {
+            std::net::TcpListener::bind(Self::SERVER).unwrap().accept().unwrap().0
+        });
+        for (ours, theirs, at, tid) in
+            [("pc1", "pc0", "10.98.1.1", client_tid), ("ps1", "ps0", "10.98.2.1", server_tid)]
+        {
+            assert!(support::ip(&format!(
+                "link add {ours} type veth peer name {theirs} netns {tid}"
+            )));
+            assert!(support::ip(&format!("addr add {at}/24 dev {ours}")));
+            assert!(support::ip(&format!("link set {ours} up")));
+            assert!(support::ip(&format!("rule add iif {ours} lookup 100")));
+        }
+        assert!(support::ip("route add local 0.0.0.0/0 dev lo table 100"));
+        for name in ["all", "pc1", "ps1"] {
+            std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0").unwrap();
+        }
+        let listener = transparent("0.0.0.0:80".parse().unwrap());
+        rustix::net::listen(&listener, 1).unwrap();
+        tell_listens.send(()).unwrap();
+        let from_client = std::net::TcpListener::from(listener).accept().unwrap().0;
+        let upstream = transparent(from_client.peer_addr().unwrap());
+        // The server's namespace may not be ready yet.
+        wait_until("the server is there", || {
+            rustix::net::connect(&upstream, &from_client.local_addr().unwrap()).is_ok()
+        });
+        Self {
+            from_client,
+            to_server: TcpStream::from(upstream),
+            _client: client.join().unwrap(),
+            _server: server.join().unwrap(),
+        }
+    }
+}
+
+/// A namespace with the device `name`, once that is there; what `work` made in it.
+fn host(
+    name: &'static str,
+    at: &'static str,
+    gateway: &'static str,
+    work: impl FnOnce() -> TcpStream + Send + 'static,
+) -> (std::num::NonZeroI32, thread::JoinHandle<TcpStream>) {
+    let (tell_tid, tid) = std::sync::mpsc::channel();
+    let thread = thread::spawn(move || {
+        in_new_netns(move || {
+            tell_tid.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+            let add = format!("addr add {at}/24 dev {name}");
+            wait_until("the link is there", || support::ip(&add));
+            assert!(support::ip(&format!("link set {name} up")));
+            assert!(support::ip(&format!("route add default via {gateway}")));
+            work()
+        })
+    });
+    (tid.recv().unwrap(), thread)
+}
+
+/// A socket that may be bound to addresses of other hosts.
+fn transparent(at: SocketAddr) -> rustix::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketType, bind, socket};
+    use std::os::fd::AsRawFd;
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::sockopt::set_socket_reuseaddr(&fd, true).unwrap();
+    let on = 1i32;
+    // SAFETY: the value is an int that lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_IP,
+            libc::IP_TRANSPARENT,
+            (&raw const on).cast(),
+            size_of_val(&on) as u32,
+        )
+    };
+    assert_eq!(result, 0);
+    bind(&fd, &at).unwrap();
+    fd
+}
+
 #[test]
 fn a_bound_device_is_no_proof_by_address() {
     if !is_root("a_bound_device_is_no_proof_by_address") {
