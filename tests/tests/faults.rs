@@ -428,13 +428,60 @@ fn programs_run_without_a_broker() {
     }
 }
 
+/// Root's programs and a user's own tell a broker of root's and of that user's, and nobody else's:
+/// in a changed root, any user may have made the socket.
+#[test]
+fn a_broker_of_another_user_is_told_nothing() {
+    use rustix::net::{RecvFlags, accept, listen, recv};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static MESSAGES: AtomicUsize = AtomicUsize::new(0);
+    const OTHER: u32 = 65534;
+    // SAFETY: no memory involved.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    for (uid, is_told) in [(0, true), (OTHER, false)] {
+        let lab = Lab::new(Net::Loopback, Knobs::default());
+        let path = lab.folder.path().join("other.sock");
+        let listener = brokers_socket(&path);
+        MESSAGES.store(0, Ordering::SeqCst);
+        // The thread ends with the test program: it waits for clients for ever.
+        let (tell_ready, ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // SAFETY: the raw call changes this thread alone. Who listens is who is asked about.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }, 0);
+            listen(&listener, 16).unwrap();
+            tell_ready.send(()).unwrap();
+            while let Ok(client) = accept(&listener) {
+                std::thread::spawn(move || {
+                    let mut message = [0u8; 256];
+                    while let Ok((_, 1..)) = recv(&client, &mut message, RecvFlags::empty()) {
+                        MESSAGES.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        ready.recv().unwrap();
+        runs_without(&lab, &path.display().to_string());
+        if lab.mode != Mode::Tcp {
+            assert_eq!(MESSAGES.load(Ordering::SeqCst) > 0, is_told, "user {uid}");
+        }
+    }
+}
+
+fn brokers_socket(path: &std::path::Path) -> rustix::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    socket
+}
+
 /// Something else answers on the broker's socket.
 #[test]
 fn programs_run_with_a_broker_that_talks_nonsense() {
-    use rustix::net::{
-        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind,
-        listen, recv, send, socket_with,
-    };
+    use rustix::net::{RecvFlags, SendFlags, accept, listen, recv, send};
     let answers: [(&str, Vec<u8>); 6] = [
         ("silence", Vec::new()),
         ("too little", vec![1; 7]),
@@ -449,10 +496,7 @@ fn programs_run_with_a_broker_that_talks_nonsense() {
     for (name, answer) in answers {
         let lab = Lab::new(Net::Loopback, Knobs::default());
         let path = lab.folder.path().join("nonsense.sock");
-        let listener =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .unwrap();
-        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let listener = brokers_socket(&path);
         listen(&listener, 16).unwrap();
         // The thread ends with the test program: it waits for clients for ever.
         std::thread::spawn(move || {
