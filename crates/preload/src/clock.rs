@@ -1,5 +1,6 @@
 //! Time for spinning and for bounded intervals: the processor's own counter.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::{TimeSpec, call};
@@ -26,6 +27,30 @@ fn monotonic_ns() -> u64 {
 /// Monotonic nanoseconds, for timeouts of waits that are cut in two.
 pub fn now_ns() -> u64 {
     monotonic_ns()
+}
+
+/// A moment, by the kernel's clock, which is asked only once somebody wants to know how long ago
+/// it was: most waits that can end by themselves end before.
+pub struct Since {
+    ticks: u64,
+    ns: Cell<Option<u64>>,
+}
+
+impl Since {
+    pub fn now() -> Self {
+        Self { ticks: ticks(), ns: Cell::new(None) }
+    }
+
+    pub fn gone_ns(&self) -> u64 {
+        let now = now_ns();
+        let then = self.ns.get().unwrap_or_else(|| {
+            let per_us = PER_US.load(Ordering::Relaxed);
+            let gone = u128::from(ticks().wrapping_sub(self.ticks)) * 1000 / u128::from(per_us);
+            now.saturating_sub(gone as u64)
+        });
+        self.ns.set(Some(then));
+        now.saturating_sub(then)
+    }
 }
 
 /// The time of day, `ns` (below a second) from now: for futexes with a deadline.

@@ -104,6 +104,7 @@ const STOPPED_FOR_NS: u64 = 1_000_000_000;
 
 /// For those that watch to look up.
 const PIN_NAP_NS: i64 = 20_000;
+const PIN_NAPS: u32 = 2000;
 
 /// struct linger { l_onoff: 1, l_linger: 0 }
 const LINGER_0: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
@@ -516,6 +517,7 @@ impl Conn {
             if at != fd && table::is_conn(table::raw(at), self) {
                 self.fds.fetch_sub(1, Ordering::Relaxed);
                 table::clear(at);
+                set::leave(at);
             }
         }
         self.fd.store(fd, Ordering::Relaxed);
@@ -654,15 +656,29 @@ impl Conn {
         if !set::leave(fd) {
             return;
         }
-        while let pins @ 1.. = self.pins.load(Ordering::SeqCst) {
-            lock::nap(&self.pins, pins, PIN_NAP_NS);
+        let is_unpinned = self.await_pins();
+        if is_unpinned {
+            self.unmap();
         }
-        self.unmap();
         estate::drop_of(self);
         if owns {
             broker::release(self.id.load(Ordering::Relaxed));
         }
-        POOL.give(self);
+        if is_unpinned {
+            POOL.give(self);
+        }
+    }
+
+    /// Who watches without a lock is gone soon. False: not so, as where a handler closes what its
+    /// own thread was watching, or left that watch by a jump: the memory stays until exit.
+    fn await_pins(&self) -> bool {
+        for _ in 0..PIN_NAPS {
+            match self.pins.load(Ordering::SeqCst) {
+                0 => return true,
+                pins => lock::nap(&self.pins, pins, PIN_NAP_NS),
+            }
+        }
+        false
     }
 
     /// Parks both directions for good; what is in the rings stays readable.

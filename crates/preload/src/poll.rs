@@ -133,7 +133,7 @@ impl Poll<'_> {
     }
 
     fn wait_on_conns(&mut self) -> c_int {
-        let start_ns = if self.timeout.ns > 0 { clock::now_ns() } else { 0 };
+        let start = clock::Since::now();
         let handled = Handled::now();
         let mut spin_until = 0;
         if self.timeout.is_now() {
@@ -177,7 +177,7 @@ impl Poll<'_> {
                 }
                 continue;
             }
-            if let Some(ret) = self.sleep(start_ns, handled) {
+            if let Some(ret) = self.sleep(&start, handled) {
                 return ret;
             }
         }
@@ -291,7 +291,7 @@ impl Poll<'_> {
     }
 
     /// Parks what is open and sleeps in the kernel. `None`: one has something, look again.
-    fn sleep(&mut self, start_ns: u64, handled: Handled) -> Option<c_int> {
+    fn sleep(&mut self, start: &clock::Since, handled: Handled) -> Option<c_int> {
         let mut counted = 0;
         let mut is_parked = true;
         // Whom this thread is counted at: numbers may get another meaning while it sleeps.
@@ -311,7 +311,7 @@ impl Poll<'_> {
             if handled.is_past() {
                 return signals::interrupted();
             }
-            let timeout = self.timeout.less(start_ns);
+            let timeout = self.timeout.less(start);
             self.sleep_on_candidates(timeout)
         });
         let saved = sys::errno();

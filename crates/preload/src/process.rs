@@ -213,6 +213,8 @@ extern "C" fn before_fork() {
                 }
             }
             Entry::Conn(conn) => {
+                // Another thread may close it.
+                let Some(_pin) = conn.pin(fd) else { continue };
                 conn.share();
                 if set::watches(fd) {
                     watches_rx(&conn.side().rx);

@@ -142,10 +142,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         start_over(fd);
         return;
     }
-    let Some(watch) = table::watch(fd) else { return };
-    let id = broker::offer_id(fd);
-    watch.offer_id.store(id, Ordering::Relaxed);
-    table::change(fd, |candidate| candidate.with_pending(true));
+    let Some(id) = becomes_pending(fd) else { return };
     if !broker::offer(fd, id, candidate.is_acceptor()) {
         start_over(fd);
         return;
@@ -154,6 +151,18 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     if wait_ms > 0 {
         await_answer(fd, wait_ms);
     }
+}
+
+/// Of several threads that found the candidate busy one offers it.
+fn becomes_pending(fd: c_int) -> Option<u64> {
+    let _guard = LOCK.try_acquire()?;
+    if !matches!(table::get(fd), Entry::Candidate(now) if !now.is_pending()) {
+        return None;
+    }
+    let id = broker::offer_id(fd);
+    table::watch(fd)?.offer_id.store(id, Ordering::Relaxed);
+    table::change(fd, |candidate| candidate.with_pending(true));
+    Some(id)
 }
 
 fn await_answer(fd: c_int, wait_ms: u64) {

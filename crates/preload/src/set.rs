@@ -316,7 +316,9 @@ pub fn write_cut_short(fd: c_int) {
     }
     let Some(_registry) = REGISTRY.acquire() else { return };
     for one in registration::at(fd) {
-        let waits = one.asked() & EDGE != 0 && one.asked() & (OUT | WRNORM) != 0;
+        let asked = one.asked();
+        // One-shot: the program arms it, and the kernel tells then.
+        let waits = asked & (EDGE | ONESHOT) == EDGE && asked & (OUT | WRNORM) != 0;
         if let Some(set) = one.set().filter(|_| waits && !one.has(ORPHAN)) {
             set.kernel_ctl(MOD, one);
             set.kernel_due.store(1, Ordering::Relaxed);

@@ -177,15 +177,20 @@ fn is_crowded() -> bool {
     until != 0 && clock::ticks() < until
 }
 
+/// Who gave way to others for some time does not watch for so many times as long: then giving way
+/// costs a small share of the time at most.
+const YIELD_PAYS: u64 = 16;
+
+/// Nobody watches for a while, for at least so many ticks as far as the longest while allows.
 #[cold]
-fn was_preempted() {
+fn was_preempted(least: u64) {
     let now = clock::ticks();
     let last_us = CROWDED_US.load(Ordering::Relaxed);
     let since = now.wrapping_sub(CROWDED_UNTIL.load(Ordering::Relaxed));
     // Long ago: a single event, and no pattern.
     let is_fresh = since < clock::us(4 * last_us.max(CROWDED_MIN_US));
     let us = if is_fresh { (last_us * 2).min(CROWDED_MAX_US) } else { CROWDED_MIN_US };
-    let us = us.max(CROWDED_MIN_US);
+    let us = us.max(CROWDED_MIN_US).max((least / clock::us(1)).min(CROWDED_MAX_US));
     CROWDED_US.store(us, Ordering::Relaxed);
     CROWDED_UNTIL.store(now + clock::us(us), Ordering::Relaxed);
 }
@@ -213,6 +218,13 @@ pub fn watch_many(
                 return true;
             }
             sys::sched_yield();
+            // Others than the peer had the CPU meanwhile, though what came since may look as if
+            // it had been worth it.
+            let gone = clock::ticks().wrapping_sub(last);
+            if gone > clock::us(PREEMPTED_US) {
+                was_preempted(gone * YIELD_PAYS);
+                return stirs();
+            }
         }
         for _ in 0..looks {
             if stirs() {
@@ -222,7 +234,7 @@ pub fn watch_many(
         }
         let now = clock::ticks();
         if now.wrapping_sub(last) > clock::us(PREEMPTED_US) {
-            was_preempted();
+            was_preempted(0);
             return stirs();
         }
         last = now;

@@ -2,8 +2,9 @@
 
 use core::ffi::c_int;
 
+use crate::clock::Since;
+use crate::memory;
 use crate::sys::TimeSpec;
-use crate::{clock, memory};
 
 /// How long a wait may take.
 #[derive(Clone, Copy)]
@@ -33,12 +34,12 @@ impl Timeout {
         self.ns == 0
     }
 
-    /// What is left of it after the time since `start_ns`.
-    pub fn less(self, start_ns: u64) -> Self {
+    /// What is left of it after the time since `start`.
+    pub fn less(self, start: &Since) -> Self {
         if self.ns <= 0 {
             return self;
         }
-        let gone = clock::now_ns().saturating_sub(start_ns).min(i64::MAX as u64) as i64;
+        let gone = start.gone_ns().min(i64::MAX as u64) as i64;
         Self { ns: (self.ns - gone).max(0) }
     }
 

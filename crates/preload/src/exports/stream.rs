@@ -3,13 +3,14 @@
 use core::ffi::{c_int, c_void};
 
 use super::{check, counted, counted_if, entered, piece, piece_cut, receive, transmit, way_of};
+use crate::clock::Since;
 use crate::conn::Conn;
 use crate::iov::{self, Buffers};
 use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Entry, Way};
 use crate::timeout::Timeout;
-use crate::{clock, guest, in_flight, memory, options, passing, process, real, recv, send};
+use crate::{guest, in_flight, memory, options, passing, process, real, recv, send};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
@@ -358,7 +359,7 @@ pub unsafe extern "C" fn recvmmsg(
         // SAFETY: the program's own arguments, which the kernel refuses.
         return unsafe { real::recvmmsg(fd, msgs, count, flags, timeout) };
     };
-    let start_ns = clock::now_ns();
+    let start = Since::now();
     let mut flags = flags;
     let mut done = 0;
     let mut ret = 0;
@@ -379,14 +380,14 @@ pub unsafe extern "C" fn recvmmsg(
         if flags & sys::MSG_WAITFORONE != 0 {
             flags |= MSG_DONTWAIT;
         }
-        if limit.ns >= 0 && limit.less(start_ns).ns == 0 {
+        if limit.ns >= 0 && limit.less(&start).ns == 0 {
             break;
         }
     }
     if done == 0 {
         return ret.min(0) as c_int;
     }
-    if !timeout.is_null() && !memory::put(timeout, limit.less(start_ns).timespec()) {
+    if !timeout.is_null() && !memory::put(timeout, limit.less(&start).timespec()) {
         return sys::returned(-(sys::EFAULT as Ret)) as c_int;
     }
     done as c_int

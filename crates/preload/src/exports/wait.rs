@@ -3,13 +3,14 @@
 use core::ffi::{c_int, c_void};
 
 use super::check;
+use crate::clock::Since;
 use crate::poll::Poll;
 use crate::select::Sets;
 use crate::set::{self, Set, Wait};
 use crate::sys::{self, EpollEvent, PollFd, TimeSpec};
 use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{clock, memory, options, process, real};
+use crate::{memory, options, process, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut PollFd, count: u64, timeout: c_int) -> c_int {
@@ -118,10 +119,10 @@ pub unsafe extern "C" fn select(
         }
     };
     process::refresh();
-    let start_ns = clock::now_ns();
+    let start = Since::now();
     let Some(ret) = sets.wait(limit, core::ptr::null()) else { return kernel() };
     if !timeout.is_null() {
-        let left = limit.less(start_ns).timespec();
+        let left = limit.less(&start).timespec();
         // Linux leaves what is left there, if it can.
         memory::put(timeout, TimeSpec { sec: left.sec, nsec: left.nsec / 1000 });
     }

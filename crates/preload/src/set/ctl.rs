@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use super::registration::{self, DIRTY, IN_KERNEL, PRESENT, Registration, SPENT};
+use super::registration::{self, DIRTY, IN_KERNEL, PRESENT, REGISTRY, Registration, SPENT};
 use super::{
     ADD, DEL, EDGE, EXCLUSIVE, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels, is_telling,
 };
@@ -13,6 +13,13 @@ use crate::table::{self, Entry};
 use crate::{memory, process, real};
 
 impl Set {
+    /// Whether any set that watches this one wants events of it.
+    fn is_asked_for(&self) -> bool {
+        let Some(_registry) = REGISTRY.acquire() else { return true };
+        registration::all(|one| one.has(PRESENT) && one.asked() != 0)
+            .any(|one| table::is_set(one.at(), self))
+    }
+
     fn mark_dirty(&self, one: &'static Registration) {
         let is_edge_of_room = one.asked() & EDGE != 0 && one.asked() & (OUT | WRNORM) != 0;
         if one.hot.load(Ordering::Relaxed) == 0 || is_edge_of_room {
@@ -68,7 +75,9 @@ impl Set {
         };
         if let (Entry::Set(inner), 0) = (table::get(fd), ret) {
             if op == DEL || asked.events == 0 {
-                inner.foreign.fetch_and(!NESTED, Ordering::SeqCst);
+                if !inner.is_asked_for() {
+                    inner.foreign.fetch_and(!NESTED, Ordering::SeqCst);
+                }
             } else {
                 self.outer.store(1, Ordering::Relaxed);
                 inner.make_foreign(NESTED);
@@ -195,7 +204,9 @@ impl Set {
     /// only `told` sees: who wakes looks at the rings.
     pub(super) fn wake_sleepers(&self, one: &Registration) {
         self.woken.store(1, Ordering::SeqCst);
-        let mut event = EpollEvent { events: OUT, data: one.token() };
+        // What comes by TCP still wakes, too.
+        let asked = one.asked() & !(EDGE | ONESHOT | EXCLUSIVE);
+        let mut event = EpollEvent { events: OUT | asked, data: one.token() };
         let set = self.fd.load(Ordering::Relaxed);
         // SAFETY: event is ours.
         unsafe { call!(epoll_ctl, set, MOD, one.number(), &raw mut event) };
@@ -212,8 +223,9 @@ impl Set {
         for at in skip..skip + count as usize {
             // SAFETY: the kernel filled these in.
             let event = unsafe { events.add(at).read_unaligned() };
-            if let Some(one) = registration::by_token(event.data) {
-                if one.is_of(self) && !one.has(SPENT) {
+            if registration::is_token(event.data) {
+                let one = registration::by_token(event.data);
+                if let Some(one) = one.filter(|one| one.is_of(self) && !one.has(SPENT)) {
                     self.kernel_ctl(MOD, one);
                 }
                 continue;

@@ -230,11 +230,15 @@ impl Registration {
     }
 }
 
-/// The registration whose token is `data`; `None` for any other number.
+/// Whether `data` is a token, of a registration that may be gone. A program's own number is none:
+/// it would be an address that no processor takes.
+pub fn is_token(data: u64) -> bool {
+    data & 0xffff << 48 == TOKEN && data.is_multiple_of(align_of::<Registration>() as u64)
+}
+
+/// The registration whose token is `data`; `None`: it is gone.
 pub fn by_token(data: u64) -> Option<&'static Registration> {
-    if data & 0xffff << 48 != TOKEN {
-        return None;
-    }
+    let _registry = REGISTRY.acquire();
     all(|one| one.token() == data).next()
 }
 

@@ -128,7 +128,8 @@ impl Set {
             return wait.kernel(0, wait.timeout);
         }
         let serial = self.serial.load(Ordering::Relaxed);
-        let start_ns = if wait.timeout.ns > 0 { clock::now_ns() } else { 0 };
+        let start = clock::Since::now();
+        let mut has_slept = false;
         let handled = Handled::now();
         let mut spin_until = 0;
         if wait.timeout.is_now() && !self.hot.is_empty() {
@@ -150,7 +151,7 @@ impl Set {
                 };
                 if self.serial.load(Ordering::Relaxed) != serial {
                     // Closed by another thread: its memory may serve another set.
-                    return wait.kernel(0, wait.timeout.less(start_ns));
+                    return wait.kernel(0, wait.timeout.less(&start));
                 }
                 if let Some(ret) = self.look(wait, spin_until) {
                     return ret;
@@ -177,8 +178,10 @@ impl Set {
                 if !is_plain && handled.is_past() {
                     return signals::interrupted();
                 }
-                wait.kernel(0, wait.timeout.less(start_ns))
+                let is_whole = is_plain && !has_slept;
+                wait.kernel(0, if is_whole { wait.timeout } else { wait.timeout.less(&start) })
             });
+            has_slept = true;
             self.wakes_up();
             if let Some(ret) = ret
                 && let Some(ret) = self.heard(wait, ret, serial)
@@ -398,6 +401,10 @@ impl Set {
             events |= self.readable(one, conn);
         } else if receiver.phase() == Phase::Offered && receiver.hinted() {
             self.to_kernel(one, conn);
+        }
+        if one.hot.load(Ordering::Relaxed) == 0 {
+            // All is the kernel's now, and nothing keeps the connection mapped any more.
+            return events;
         }
         let wants_out = asked & (OUT | WRNORM) != 0;
         if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(one, conn)) {
