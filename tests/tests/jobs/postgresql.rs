@@ -40,8 +40,11 @@ fn run(stage: &Stage) {
     let port_text = port.to_string();
     let server = ["-D", &data, "-p", &port_text, "-c", &sockets];
     let mut server = stage.server("postgres", &server).user(user).listen(port);
-
+    // It listens before it lets anybody in.
     let ip = stage.ip();
+    let ready = format!("until pg_isready -q -h {ip} -p {port}; do sleep 0.1; done");
+    stage.client("sh", &["-c", &ready]).plain().run();
+
     let at = ["-h", &ip, "-p", &port_text, "-U", user];
     let client = |name: &str, words: &[&str]| stage.client(name, &[&at, words].concat()).run();
     let sql = |query: &str| client("psql", &["-AtqX", "-v", "ON_ERROR_STOP=1", "-c", query, user]);
