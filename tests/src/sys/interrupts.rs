@@ -57,7 +57,7 @@ pub fn default_signal(signal: c_int) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-fn set_of(signals: &[c_int]) -> sigset_t {
+pub fn set_of(signals: &[c_int]) -> sigset_t {
     // SAFETY: all-zero is an empty signal set.
     let mut set: sigset_t = unsafe { zeroed() };
     for signal in signals {

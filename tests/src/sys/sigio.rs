@@ -2,7 +2,6 @@
 //! thread and taken by the wait, so that no other call is interrupted.
 
 use std::io::{Error, Result};
-use std::mem::zeroed;
 use std::ptr::null_mut;
 
 use libc::{c_int, sigset_t};
@@ -11,14 +10,13 @@ use super::{Fd, check_int, duration};
 
 const F_SETSIG: c_int = 10;
 
+/// Let through they end the process.
+pub fn held() -> [c_int; 2] {
+    [libc::SIGIO, libc::SIGRTMIN() + 1]
+}
+
 fn signals() -> sigset_t {
-    // SAFETY: all-zero is an empty set, which is ours.
-    unsafe {
-        let mut set: sigset_t = zeroed();
-        libc::sigaddset(&raw mut set, libc::SIGIO);
-        libc::sigaddset(&raw mut set, libc::SIGRTMIN() + 1);
-        set
-    }
+    super::interrupts::set_of(&held())
 }
 
 /// In the calling thread and those that it starts.
