@@ -27,7 +27,9 @@ pub unsafe fn setsockopt(
     if !matches!(entry, Entry::Conn(_) | Entry::Candidate(_)) {
         return kernel();
     }
-    let number = if len >= 4 { memory::get(value.cast::<u32>()) } else { None };
+    // To the kernel the length is signed: it refuses the upper half.
+    let has_number = (4..=i32::MAX.cast_unsigned()).contains(&len);
+    let number = if has_number { memory::get(value.cast::<u32>()) } else { None };
     if let Entry::Conn(conn) = entry
         && level == SOL_TCP
         && !conn.is_plain()

@@ -211,6 +211,8 @@ fn a_refused_option_leaves_the_ring_alone() {
         duo.warm("C");
         duo.b("set C inq 5");
         duo.b("get C inq");
+        duo.b("badcall C setoptionminus");
+        duo.b("get C nodelay");
         let carried = |duo: &crate::Duo| duo.lab.bytes_in_all().ring;
         let before = carried(duo);
         duo.round_trips("C", 8);
