@@ -14,10 +14,6 @@ type Steps = Vec<(u32, BoxedStrategy<Step>)>;
 /// Makes the steps of one class.
 type Class = fn() -> Steps;
 
-/// Of these the fixed programs have none (2026-11-22): they still differ, or end a peer on plain
-/// TCP already (`announced`, `arguments`). Named in YASMIN_DIFFERENTIAL_ONLY they are tried.
-const OPEN: [&str; 6] = ["announced", "arguments", "urgent", "late", "early", "unseen"];
-
 /// Beside the basic steps, which are in every program.
 const CLASSES: &[(&str, Class)] = &[
     ("options", options),
@@ -452,12 +448,8 @@ fn chosen() -> &'static (Vec<Class>, bool) {
             }
             names
         };
-        let (only, mut without) =
+        let (only, without) =
             (named("YASMIN_DIFFERENTIAL_ONLY"), named("YASMIN_DIFFERENTIAL_WITHOUT"));
-        let is_fixed = std::env::var_os("YASMIN_DIFFERENTIAL_S").is_none();
-        if is_fixed && only.is_empty() && without.is_empty() {
-            without = OPEN.map(str::to_owned).to_vec();
-        }
         let has = |names: &[String], class: &str| names.iter().any(|name| name == class);
         let classes = CLASSES
             .iter()

@@ -37,6 +37,8 @@ struct Side {
     is_odd: bool,
     peeks_on: bool,
     announces: bool,
+    /// Ordinary bytes are unread that were sent before an urgent one.
+    is_before_mark: bool,
 }
 
 impl Side {
@@ -214,6 +216,10 @@ impl<'a> Plan<'a> {
                 same = if look == last && !waits { same + 1 } else { 0 };
                 last = look;
                 std::thread::sleep(Duration::from_micros(200));
+            }
+            // Up to the mark, if there is one ahead.
+            if last.split_whitespace().next() == Some("0") {
+                self.sides[conn][index(end)].is_before_mark = false;
             }
             let kind = if whole { "await" } else { "awaitunread" };
             let expected =

@@ -192,9 +192,7 @@ impl<'a> Gatherer<'a> {
         }
         Ok(match wait {
             "poll" => sys::poll_events(fd, IN, PATIENCE_MS)? != 0,
-            "ppoll" => {
-                interrupts::ppoll(fd, IN, PATIENCE_MS, Mask::blocking(&sigio::held()))? != 0
-            }
+            "ppoll" => interrupts::ppoll(fd, IN, PATIENCE_MS, Mask::blocking(&sigio::held()))? != 0,
             "select" => sys::select(fd, want, PATIENCE_MS)?.readable,
             "pselect" => sys::pselect(fd, want, PATIENCE_MS)?.readable,
             "sigio" | "fioasync" | "sigqueue" => sigio::take(PATIENCE_MS)?,

@@ -130,15 +130,19 @@ impl Plan<'_> {
         Ok(())
     }
 
+    /// Not a second urgent byte while bytes before the first one are unread: if they lie in the
+    /// ring, the kernel drops the first one, as docs/architecture.md says.
     pub(super) fn urgent(&mut self, target: &Target) -> Result<(), String> {
-        let side = self.side(target);
-        let may = !side.has_ended_writing;
-        side.is_odd = true;
-        let other = target.end.other();
-        self.sides[target.conn][index(other)].is_odd = true;
-        if may {
-            self.on(target, "urgent")?;
+        let other = index(target.end.other());
+        for side in &mut self.sides[target.conn] {
+            side.is_odd = true;
         }
-        Ok(())
+        if self.side(target).has_ended_writing || self.sides[target.conn][other].is_before_mark {
+            return Ok(());
+        }
+        if let Some(peer) = self.any(target.conn, target.end.other()) {
+            self.sides[target.conn][other].is_before_mark = self.unread(&peer)? > 0;
+        }
+        self.on(target, "urgent").map(drop)
     }
 }
