@@ -29,8 +29,12 @@ fn forked(fd: Fd, how: &str) -> Result<c_int> {
     let listener = super::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
     super::bind(listener, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
     super::listen(listener, 1)?;
-    let caller = super::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
-    super::connect(caller, super::getsockname(listener)?)?;
+    // The library is not to wait for its other end, which nobody may accept.
+    let caller = super::socket(libc::AF_INET, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
+    match super::connect(caller, super::getsockname(listener)?) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+        _ => {}
+    }
     // SAFETY: the child makes system calls, changes no variable of ours, and ends.
     let child = unsafe {
         let child = vfork();
