@@ -28,6 +28,8 @@ impl Stage {
             None => Lab::plain(Net::Loopback),
             Some(mood) => {
                 let mut knobs = Knobs::at_once();
+                // Where the other end stays with TCP, this one waits in vain, at each connection.
+                knobs.promote_wait_ms = Some(500);
                 if mood.messages > 0 {
                     knobs.promote_messages = Some(mood.messages);
                     knobs.promote_wait_ms = Some(20);
