@@ -39,7 +39,7 @@ OTHERWISE = re.compile(
 LEFT = {
     "streams: libc's own, of files it opened, of numbers 0 to 2, which get no ring, or of fdopen, "
     "which is the library's": """
-        fclose fcloseall fread fread_unlocked fwrite fwrite_unlocked freopen freopen64 pclose
+        fcloseall fread fread_unlocked fwrite fwrite_unlocked pclose
         printf fprintf vprintf vfprintf __printf_chk __fprintf_chk __vprintf_chk __vfprintf_chk
         __fread_chk __fread_unlocked_chk putspent popen register_printf_function
         __libc_start_call_main perror getdelim fopencookie __register_frame_info

@@ -392,13 +392,21 @@ pub fn forget(fd: c_int) {
 /// # Safety
 /// As libc's close.
 pub unsafe fn close(fd: c_int) -> c_int {
+    if matches!(table::get(fd), Entry::Broker) {
+        // The program closes what it never opened, as daemons do in a loop.
+        sys::set_errno(sys::EBADF);
+        return -1;
+    }
+    closes(fd);
+    // SAFETY: the program's own argument.
+    unsafe { real::close(fd) }
+}
+
+/// The program is about to close `fd`, which it opened.
+pub fn closes(fd: c_int) {
     match table::get(fd) {
         Entry::Nothing => set::number_closed(fd),
-        Entry::Broker => {
-            // The program closes what it never opened, as daemons do in a loop.
-            sys::set_errno(sys::EBADF);
-            return -1;
-        }
+        Entry::Broker => {}
         _ => {
             process::refresh();
             if !process::is_borrowed() {
@@ -406,8 +414,6 @@ pub unsafe fn close(fd: c_int) -> c_int {
             }
         }
     }
-    // SAFETY: the program's own argument.
-    unsafe { real::close(fd) }
 }
 
 /// # Safety

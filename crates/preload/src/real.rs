@@ -107,6 +107,7 @@ entries! {
     epoll_wait(set: c_int, events: *mut EpollEvent, max: c_int, timeout: c_int) -> c_int;
     epoll_pwait(set: c_int, events: *mut EpollEvent, max: c_int, timeout: c_int, mask: *const c_void) -> c_int;
     epoll_pwait2(set: c_int, events: *mut EpollEvent, max: c_int, timeout: *const TimeSpec, mask: *const c_void) -> c_int;
+    fileno(stream: *mut c_void) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: u32, last: u32, flags: c_int) -> c_int;

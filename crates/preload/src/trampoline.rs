@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{config, handover, process, real, sys, text};
+use crate::{config, handover, options, process, real, sys, text};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -75,6 +75,9 @@ trampolines! {
     backtrace_symbols_fd, BACKTRACE, report_writes;
     __backtrace_symbols_fd, BACKTRACE_TOO, report_writes;
     fdopen, FDOPEN, stdio_opens;
+    fclose, FCLOSE, stdio_closes;
+    freopen, FREOPEN, stdio_reopens;
+    freopen64, FREOPEN64, stdio_reopens;
     dlopen, DLOPEN, text::before_dlopen;
     dlmopen, DLMOPEN, text::before_dlmopen;
     dlclose, DLCLOSE, text::before_dlclose;
@@ -101,6 +104,19 @@ extern "C" fn stdio_opens(fd: c_int, mode: *const c_char) {
     } else {
         handover::leave_writes(fd);
     }
+}
+
+extern "C" fn stdio_closes(stream: *mut c_void) {
+    let saved = sys::errno();
+    if !stream.is_null() {
+        // SAFETY: an open stream, by fclose's contract.
+        options::closes(unsafe { real::fileno(stream) });
+    }
+    sys::set_errno(saved);
+}
+
+extern "C" fn stdio_reopens(_: *const c_char, _: *const c_char, stream: *mut c_void) {
+    stdio_closes(stream);
 }
 
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

@@ -332,6 +332,22 @@ fn reads_and_writes_with_a_place() {
     });
 }
 
+/// A stream closes its number by itself, and a pipe gets it.
+#[test]
+fn a_number_that_stdio_closed() {
+    check(|duo| {
+        duo.warm("C");
+        duo.warm("D");
+        for _ in 0..3 {
+            duo.b("send C 100 - fwrite");
+            duo.a("recvall C 100");
+            duo.a("send D 100");
+            duo.b("poll D in 1000");
+            duo.b("recv D 100 - splice");
+        }
+    });
+}
+
 /// stdio reads and writes where nobody can stand in front of it.
 #[test]
 fn stdio_on_a_connection() {

@@ -156,6 +156,30 @@ fn epoll_one_shot() {
     });
 }
 
+/// What a one-shot registration has told of stays told until the program arms it, also where a
+/// write that does not fit wants room told of.
+#[test]
+fn a_cut_write_arms_no_one_shot() {
+    check(|duo| {
+        duo.warm("C");
+        // Only a ring of full size cuts a write.
+        for _ in 0..8 {
+            duo.a("async S sendall C 3000000");
+            duo.b("recvall C 3000000");
+            duo.a("join S");
+        }
+        duo.a("nonblock C 1");
+        duo.a("epoll E");
+        duo.a("epadd E C in+out+et+oneshot");
+        duo.a("epwait E 1000");
+        // How much fits is not the same.
+        while duo.quiet_a("send C 1000000") != "EAGAIN" {}
+        duo.a("epwait E 100");
+        duo.b("send C 1");
+        duo.a("epwait E 100");
+    });
+}
+
 #[test]
 fn epoll_sleeps_and_wakes() {
     for how in ["in", "in+et", "in+rdhup+et", "in+oneshot"] {
