@@ -34,6 +34,13 @@ fn one_thread_closes_what_others_use() {
 }
 
 #[test]
+fn a_handler_closes_what_its_thread_uses() {
+    for knobs in moods() {
+        run("handler", knobs, 50);
+    }
+}
+
+#[test]
 fn real_time_threads_share_a_connection() {
     for knobs in moods() {
         run("realtime", knobs, 20_000);

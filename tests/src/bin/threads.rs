@@ -1,5 +1,5 @@
-//! Threads that get in each other's way on one connection: `threads closing SEED ROUNDS` or
-//! `threads realtime SEED ROUNDS`. Says `done` and what was done, or ends by a signal.
+//! Threads that get in each other's way on one connection: `threads closing SEED ROUNDS`,
+//! `threads handler SEED ROUNDS` or `threads realtime SEED ROUNDS`. Says `done` and what was done, or ends by a signal.
 //!
 //! What each call gives is a matter of chance; that all bytes arrive, that nobody hangs and
 //! that nothing is touched that is gone, is not.
@@ -29,11 +29,12 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
     let [seed, rounds] = numbers[..] else {
-        eprintln!("threads closing|realtime SEED ROUNDS");
+        eprintln!("threads closing|handler|realtime SEED ROUNDS");
         return ExitCode::FAILURE;
     };
     let done = match words[0].as_str() {
         "closing" => closing(seed, rounds),
+        "handler" => handler(seed, rounds),
         _ => real_time(rounds),
     };
     match done {
@@ -136,6 +137,54 @@ fn closing(seed: u64, rounds: u64) -> Result<String> {
         0 => Ok(format!("{rounds} rounds, {} reads", reads.load(Ordering::SeqCst))),
         strange => Err(Error::other(format!("{strange} bytes that nobody sent"))),
     }
+}
+
+static CLOSED_BY_HANDLER: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn closes(_: libc::c_int) {
+    let _ = sys::close(CLOSED_BY_HANDLER.load(Ordering::SeqCst));
+}
+
+/// A signal handler closes the connection that its own thread waits on, at any moment of it.
+fn handler(seed: u64, rounds: u64) -> Result<String> {
+    use std::os::unix::thread::JoinHandleExt;
+    scheduling::end_after(60);
+    // SAFETY: the handler makes one system call.
+    unsafe { libc::signal(libc::SIGUSR1, closes as *const () as usize) };
+    let listener = listener()?;
+    let mut random = Random(seed | 1);
+    let mut echoes = 0;
+    for _ in 0..rounds {
+        let (connects, accepts) = pair(listener)?;
+        for fd in [connects, accepts] {
+            sys::set_nonblocking(fd, false)?;
+        }
+        CLOSED_BY_HANDLER.store(connects, Ordering::SeqCst);
+        let asks = std::thread::spawn(move || {
+            let (mut block, mut count) = ([MARK; 64], 0u64);
+            while sys::send(connects, &block, libc::MSG_NOSIGNAL).is_ok()
+                && matches!(sys::recv(connects, &mut block, 0), Ok(1..))
+            {
+                count += 1;
+            }
+            count
+        });
+        let answers = std::thread::spawn(move || {
+            let mut block = [0; 64];
+            while let Ok(got @ 1..) = sys::recv(accepts, &mut block, 0) {
+                if sys::send(accepts, &block[..got], libc::MSG_NOSIGNAL).is_err() {
+                    break;
+                }
+            }
+            sys::close(accepts)
+        });
+        std::thread::sleep(Duration::from_micros(2000 + random.below(2000)));
+        // SAFETY: the thread has not been joined.
+        unsafe { libc::pthread_kill(asks.as_pthread_t(), libc::SIGUSR1) };
+        echoes += asks.join().map_err(|_| Error::other("the asker panicked"))?;
+        answers.join().map_err(|_| Error::other("the answerer panicked"))??;
+    }
+    Ok(format!("{rounds} rounds, {echoes} echoes"))
 }
 
 /// Two threads of different real-time priority on one CPU send on one connection; all arrives.
