@@ -164,6 +164,31 @@ fn users_see_their_own_connections() {
     assert!(broker.status_as(1002).connections.is_empty());
 }
 
+/// More than the broker looks at for one part, of which a part may show nothing.
+#[test]
+fn a_status_of_many_connections_is_whole() {
+    const MANY: usize = 3000;
+    if !is_root("a_status_of_many_connections_is_whole") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    let root = broker.client();
+    let limit = rustix::process::Rlimit { current: Some(20_000), maximum: Some(20_000) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let pairs: Vec<_> = (0..MANY)
+        .map(|_| (std::net::TcpStream::connect(at).unwrap(), listener.accept().unwrap().0))
+        .collect();
+    for (id, (connector, _)) in (0u64..).zip(&pairs) {
+        root.offer(id, Role::Connector, connector);
+    }
+    wait_until("all are seen", || broker.status().connections.len() == MANY);
+    let mut process = broker.process_as(1001);
+    process.client.greet();
+    assert!(broker.status_as(1001).connections.is_empty());
+}
+
 #[test]
 fn each_user_has_a_share() {
     if !is_root("each_user_has_a_share") {

@@ -116,7 +116,11 @@ impl Broker {
         self.write_part(&mut report, now);
         let is_last = matches!(report.next, Next::Last) && report.text.is_empty();
         let text = std::mem::take(&mut report.text);
-        match self.clients.get_mut(&client).map(|client| client.send_status(&text)) {
+        // An empty part would be the last.
+        let says = is_last || !text.is_empty();
+        let sends =
+            |to: &mut crate::client::Client| if says { to.send_status(&text) } else { Ok(()) };
+        match self.clients.get_mut(&client).map(sends) {
             Some(Ok(())) if is_last => {}
             Some(Ok(())) => self.reports.users.entry(report.uid).or_default().push_back(report),
             _ => self.doomed.push(client),
