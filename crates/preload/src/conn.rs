@@ -42,6 +42,7 @@ pub struct Conn {
     pub rx_error: AtomicU32,
     tx_lock: Lock,
     pub tx_looked_at: AtomicU64,
+    pub tx_compared_at: AtomicU64,
     /// Ticks at which bytes last went by TCP.
     pub tcp_sent_at: AtomicU64,
     pub tx_full: AtomicU32,

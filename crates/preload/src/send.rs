@@ -15,6 +15,10 @@ use crate::{clock, config, memory, options, real, recv, set, spin, tcp, text};
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
 const LOOK_US: u64 = 1000;
 
+/// How often it compares the kernel's count of bytes with its own while the ring is open, in
+/// microseconds: that takes three system calls.
+const COMPARE_US: u64 = 20_000;
+
 /// While bytes go by ring, some go by TCP at such intervals, in microseconds.
 const TCP_AGAIN_US: u64 = 1_000_000;
 
@@ -149,7 +153,8 @@ impl Call<'_> {
                         let _ = sender.park_for_good();
                         continue;
                     }
-                    if is_due && conn.sent_position().is_err() {
+                    let compares = is_due && conn.due(&conn.tx_compared_at, COMPARE_US);
+                    if compares && conn.sent_position().is_err() {
                         return Ok(self.passed_by());
                     }
                     if is_due && self.is_tcp_silent() {

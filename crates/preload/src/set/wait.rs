@@ -348,7 +348,9 @@ impl Set {
     fn collect(&self, wait: &Wait, skip: usize) -> usize {
         let mut found = skip;
         let mut index = self.cursor.load(Ordering::Relaxed);
-        let round = self.round.fetch_add(1, Ordering::Relaxed) + 1;
+        // Under the lock: no other thread writes these.
+        let round = self.round.load(Ordering::Relaxed).wrapping_add(1);
+        self.round.store(round, Ordering::Relaxed);
         // What is dropped on the way moves another one to its place, which may have been here.
         for _ in 0..self.hot.len() {
             if found as c_int == wait.max {
@@ -358,10 +360,11 @@ impl Set {
                 index = 0;
             }
             let Some(one) = self.hot.get(index) else { break };
-            if one.round.swap(round, Ordering::Relaxed) == round {
+            if one.round.load(Ordering::Relaxed) == round {
                 index += 1;
                 continue;
             }
+            one.round.store(round, Ordering::Relaxed);
             let is_last = found as c_int + 1 == wait.max;
             let mut events = self.ready(one, is_last);
             if events != 0 {
@@ -397,7 +400,9 @@ impl Set {
         let mut events = 0;
         let receiver = conn.receiver();
         let stirs = receiver.is_moved() || is_telling(one, &receiver);
-        if stirs || one.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_LOOKS {
+        let idle = one.idle.load(Ordering::Relaxed);
+        one.idle.store(idle.wrapping_add(1), Ordering::Relaxed);
+        if stirs || idle >= IDLE_LOOKS {
             events |= self.readable(one, conn);
         } else if receiver.phase() == Phase::Offered && receiver.hinted() {
             self.to_kernel(one, conn);
