@@ -276,6 +276,48 @@ fn stopped_peers_go_on() {
     }
 }
 
+/// Wherever a peer stops, between any two instructions of any call, the other side's calls do what
+/// they do on TCP: bytes are taken as far as buffers go, what is there is read, nobody waits.
+#[test]
+fn a_peer_that_stops_anywhere_holds_up_nobody() {
+    const SENT: usize = 2_000_000;
+    const ANSWER: usize = 1000;
+    const ANSWERS: usize = 10;
+    let moods = [
+        Knobs::default(),
+        Knobs::at_once(),
+        Knobs::at_once().spin(0),
+        Knobs::at_once().chaos(100, 14),
+    ];
+    for (seed, knobs) in (6..).zip(moods) {
+        let mut duo = Duo::new(Lab::new(Net::Loopback, knobs), peer!("script"));
+        let mut rng = Rng::new(seed);
+        duo.connect("C");
+        duo.round_trips("C", 40);
+        for _ in 0..40 {
+            duo.quiet_b(&format!("async S sendall C {SENT}"));
+            duo.quiet_b(&format!("async R recvall C {}", ANSWERS * ANSWER));
+            std::thread::sleep(Duration::from_micros(rng.below(3_000)));
+            duo.b.freeze(true);
+            let mut got = 0;
+            for _ in 0..ANSWERS {
+                let sent = duo.quiet_a(&format!("send C {ANSWER} dontwait"));
+                assert_eq!(sent, ANSWER.to_string());
+                let received = duo.quiet_a("recv C 50000 dontwait");
+                got += received.parse().unwrap_or_else(|_| {
+                    assert_eq!(received, "EAGAIN");
+                    0
+                });
+            }
+            duo.b.freeze(false);
+            assert_eq!(duo.quiet_a(&format!("recvall C {}", SENT - got)), (SENT - got).to_string());
+            assert_eq!(duo.quiet_b("join S"), SENT.to_string());
+            assert_eq!(duo.quiet_b("join R"), (ANSWERS * ANSWER).to_string());
+        }
+        duo.lab.assert_some_by_ring(duo.lab.bytes_in_all().ring);
+    }
+}
+
 #[test]
 fn the_broker_dies_under_load() {
     let mut lab = Lab::new(Net::Loopback, Knobs::at_once());
