@@ -22,7 +22,7 @@ pub const ESTATES: usize = 256;
 const PER_USER: usize = 64;
 
 /// Connections of one user that may pass us descriptors, or have and are not closed yet.
-const UNCLOSED: usize = 16;
+const UNCLOSED: usize = 64;
 
 /// Who may have an estate.
 #[derive(Clone, PartialEq, Eq)]
