@@ -204,6 +204,8 @@ impl Broker {
         let message = ToBroker::decode(received.bytes());
         let mut fds = received.fds;
         let result = match message {
+            // Descriptors come with one message, and with no other one.
+            Ok(message) if !fds.is_empty() && !matches!(message, ToBroker::Keep) => Err(Gone),
             Ok(
                 ToBroker::Hello { version, .. }
                 | ToBroker::Status { version }
@@ -222,7 +224,8 @@ impl Broker {
                 self.join(token, role, wait_ms, &socket, now)
             }
             Ok(ToBroker::Leave { socket, .. }) if !greeted => self.leave(token, &socket),
-            Ok(ToBroker::Keep) if !greeted => self.keep(token, &mut fds, now),
+            // Nothing comes behind it.
+            Ok(ToBroker::Keep) if !greeted => self.keep(token, &mut fds, now).and(Err(Gone)),
             Ok(ToBroker::Claim { socket, .. }) if !greeted => self.claim(token, &socket),
             Ok(ToBroker::Offer { id, role, socket }) if greeted => {
                 self.offered(token, id, role, &socket, now)

@@ -4,15 +4,22 @@
 //! Each user has a thread while there is something of his to close: who makes it wait, waits for
 //! himself.
 
+use crate::sys::sockopt;
 use rustix::fd::OwnedFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const STACK_BYTES: usize = 64 << 10;
 
+struct Waiting {
+    fd: OwnedFd,
+    /// Its connection is reset before: that waits, too, for whoever is inside a call on it.
+    is_reset: bool,
+}
+
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<OwnedFd>,
+    waiting: VecDeque<Waiting>,
     has_thread: bool,
 }
 
@@ -31,9 +38,18 @@ impl Closer {
 
     /// Closes what came from `uid`.
     pub fn close(&self, uid: u32, fd: OwnedFd) {
+        self.push(uid, Waiting { fd, is_reset: false });
+    }
+
+    /// The same after a reset of the connection, whoever else has the socket.
+    pub fn reset(&self, uid: u32, socket: OwnedFd) {
+        self.push(uid, Waiting { fd: socket, is_reset: true });
+    }
+
+    fn push(&self, uid: u32, waiting: Waiting) {
         let mut queues = self.lock();
         let queue = queues.entry(uid).or_default();
-        queue.waiting.push_back(fd);
+        queue.waiting.push_back(waiting);
         if queue.has_thread {
             return;
         }
@@ -54,9 +70,12 @@ impl Closer {
 
     fn serve(&self, uid: u32) {
         let mut queues = self.lock();
-        while let Some(fd) = queues.get_mut(&uid).and_then(|queue| queue.waiting.pop_front()) {
+        while let Some(one) = queues.get_mut(&uid).and_then(|queue| queue.waiting.pop_front()) {
             drop(queues);
-            drop(fd);
+            if one.is_reset {
+                sockopt::reset(&one.fd);
+            }
+            drop(one);
             queues = self.lock();
         }
         queues.remove(&uid);

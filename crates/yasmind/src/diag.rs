@@ -30,12 +30,7 @@ const DIAG_STATE: usize = 1;
 const DIAG_DEVICE: usize = 40;
 const DIAG_UID: usize = 64;
 const DIAG_INODE: usize = 68;
-const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_SOCKOPT: u16 = 22;
-/// Of struct tcp_info: tcpi_options, and in it TCPI_OPT_SYN_DATA: data travelled in the SYN, so
-/// that the positions are off by it.
-const INFO_OPTIONS: usize = 5;
-const SYN_DATA: u8 = 0x20;
 /// Of struct inet_diag_sockopt's first byte: IP_FREEBIND, IP_TRANSPARENT.
 const FOREIGN_ADDRESS: u8 = 0x04 | 0x20;
 
@@ -52,7 +47,7 @@ pub struct Found {
     pub inode: u64,
     /// Whose it is: of whoever made or accepted it.
     pub uid: u32,
-    pub is_plain: bool,
+    pub is_established: bool,
     /// Bound to a device, or made to use an address that need not be this machine's.
     pub bound: bool,
 }
@@ -75,15 +70,12 @@ impl Diag {
         let answer = ask(&self.sockets, &request, &mut answer)?;
         let found = body(answer, SOCK_DIAG_BY_FAMILY)?;
         let u32_at = |at: usize| found.get(at..at + 4).map(|raw| u32::from_ne_bytes(array(raw)));
-        let options = attribute(found.get(DIAG_BYTES..)?, INET_DIAG_INFO)
-            .and_then(|info| info.get(INFO_OPTIONS).copied());
         let flags = attribute(found.get(DIAG_BYTES..)?, INET_DIAG_SOCKOPT)
             .and_then(|flags| flags.first().copied());
         Some(Found {
             inode: u64::from(u32_at(DIAG_INODE)?),
             uid: u32_at(DIAG_UID)?,
-            is_plain: found.get(DIAG_STATE) == Some(&ESTABLISHED)
-                && options.is_some_and(|options| options & SYN_DATA == 0),
+            is_established: found.get(DIAG_STATE) == Some(&ESTABLISHED),
             bound: u32_at(DIAG_DEVICE)? != 0 || flags.is_some_and(|f| f & FOREIGN_ADDRESS != 0),
         })
     }
@@ -91,7 +83,7 @@ impl Diag {
     /// Whether the very socket that `facts` describes is established now, in this namespace,
     /// under those addresses.
     pub fn holds(&self, facts: &Facts) -> bool {
-        self.find(facts.cookie, facts.local, facts.peer).is_some_and(|found| found.is_plain)
+        self.find(facts.cookie, facts.local, facts.peer).is_some_and(|found| found.is_established)
     }
 
     /// Whether what one of these addresses sends to the other is delivered in this namespace.
@@ -190,13 +182,15 @@ fn octets(ip: IpAddr) -> Vec<u8> {
 /// struct inet_diag_req_v2. The cookie is part of the question: the kernel answers ESTALE when
 /// another socket holds the addresses by now.
 fn socket_request(cookie: u64, local: SocketAddr, peer: SocketAddr) -> Option<Vec<u8>> {
-    if local.is_ipv4() != peer.is_ipv4() {
+    /// INET_DIAG_NOCOOKIE: whatever socket has the addresses.
+    const ANY: u64 = u64::MAX;
+    if cookie == ANY || local.is_ipv4() != peer.is_ipv4() {
         return None;
     }
     let mut out = [0u8; 56];
     out[0] = family(local.ip());
     out[1] = libc::IPPROTO_TCP as u8;
-    out[2] = 1 << (INET_DIAG_INFO - 1);
+    // No more is asked for: struct tcp_info would wait for whoever is inside a call on the socket.
     out[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
     out[8..10].copy_from_slice(&local.port().to_be_bytes());
     out[10..12].copy_from_slice(&peer.port().to_be_bytes());
@@ -256,12 +250,13 @@ mod tests {
             let found = find(cookie(&connector)).unwrap();
             assert_eq!(found.inode, inode(&connector));
             assert_eq!(found.uid, rustix::process::geteuid().as_raw());
-            assert!(found.is_plain && !found.bound);
+            assert!(found.is_established && !found.bound);
             assert!(diag.find(cookie(&acceptor), ends[1], ends[0]).is_some());
             assert!(find(cookie(&acceptor)).is_none(), "the cookie is part of the question");
+            assert!(find(u64::MAX).is_none(), "no cookie is one of any socket");
             let before = cookie(&connector);
             drop(connector);
-            assert!(!find(before).is_some_and(|found| found.is_plain));
+            assert!(!find(before).is_some_and(|found| found.is_established));
         }
     }
 

@@ -113,6 +113,9 @@ pub struct Groups {
     looked: HashMap<PathBuf, (Instant, Vec<Level>)>,
 }
 
+/// Deeper groups get no rings. (Containers in containers reach some twenty.)
+const DEPTH_MAX: usize = 64;
+
 /// So many groups are remembered.
 const LOOKED_MAX: usize = 1024;
 
@@ -120,6 +123,10 @@ impl Groups {
     /// Whether the group, and all above it, may be charged `bytes` more. They are then set aside.
     pub fn take(&mut self, group: Option<&Path>, bytes: u64, now: Instant) -> bool {
         let Some(group) = group else { return true };
+        // Users may nest groups of their own, and each of them takes files to read.
+        if group.ancestors().count() > DEPTH_MAX {
+            return false;
+        }
         if self.looked.len() > LOOKED_MAX {
             self.looked.clear();
         }

@@ -17,8 +17,8 @@ use yasmin_control::{Decline, Role, Socket};
 /// Either both initial sequence numbers, or the addresses inside one namespace.
 pub enum Proof {
     /// Read by BPF: 64 bits that both ends share, in whatever namespaces, through whatever
-    /// address translation. Whoever forges them (TCP_REPAIR) has to know them, which takes a
-    /// look at the connection's packets.
+    /// address translation. Whoever forges them (TCP_REPAIR) has to know them: SECURITY.md says
+    /// who may.
     Numbers(Box<Sight>),
     /// Without BPF: mirrored addresses of sockets in the broker's own namespace, between which
     /// packets stay there.
@@ -120,7 +120,7 @@ fn look_without_bpf(diag: &Diag, namer: Credentials, socket: &Socket) -> Result<
         netns: diag.netns,
         local,
         peer,
-        is_plain: found.is_plain,
+        is_plain: found.is_established,
         bound: found.bound,
         pid_namespace,
         numbers: None,

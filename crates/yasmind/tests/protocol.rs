@@ -107,6 +107,30 @@ fn descriptors_are_never_received() {
     wait_until("all closed", || broker.descriptors() <= before);
 }
 
+/// Who was asked for an estate's descriptors brings them with KEEP, and with nothing else.
+#[test]
+fn descriptors_come_with_one_message() {
+    let broker = Broker::start(&["--no-bpf"]);
+    let before = broker.descriptors();
+    let (socket, _peer) = tcp_pair("127.0.0.1:0");
+    let named = support::named(&socket);
+    let leave = ToBroker::Leave { version: CONTROL_VERSION, socket: named };
+    let claim = ToBroker::Claim { version: CONTROL_VERSION, socket: named };
+    let file = File::open("/dev/null").unwrap();
+    let many = vec![file.as_fd(); 253];
+    for message in [claim, leave, ToBroker::Status { version: CONTROL_VERSION }, ToBroker::Keep] {
+        let client = broker.connect();
+        client.send(leave);
+        assert_eq!(client.receive().0, FromBroker::Send);
+        client.send_raw(&message.encode(), &many).unwrap();
+        if matches!(message, ToBroker::Keep) {
+            assert!(matches!(client.receive().0, FromBroker::Decline { .. }));
+        }
+        assert!(client.is_dropped());
+    }
+    wait_until("all closed", || broker.descriptors() <= before);
+}
+
 /// Where the kernel has refused to pass it on, this close is the last one, and would linger.
 fn close_ours(lingering: std::net::TcpStream, is_passed_on: bool) {
     if !is_passed_on {

@@ -21,8 +21,11 @@ const KEPT: Duration = Duration::from_secs(5);
 pub const ESTATES: usize = 256;
 const PER_USER: usize = 64;
 
-/// Connections of one user that may pass us descriptors, or have and are not closed yet.
+/// Descriptors of one user that are not closed yet, before no more are taken.
 const UNCLOSED: usize = 64;
+
+/// Connections of one user that may pass us descriptors, with one message each.
+const ASKED: usize = 8;
 
 /// Who may have an estate.
 #[derive(Clone, PartialEq, Eq)]
@@ -73,11 +76,10 @@ impl Estates {
 impl Broker {
     pub(super) fn leave(&mut self, token: u64, socket: &Socket) -> Result<(), Gone> {
         let heir = self.heir(token, socket);
-        let asked = self.estates.asked.values();
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
-        let unclosed = asked.filter(|heir| heir.uid == client.uid).count();
+        let asked = self.estates.asked.values().filter(|heir| heir.uid == client.uid).count();
         let answer = match heir {
-            Ok(_) if unclosed + self.closer.pending(client.uid) >= UNCLOSED => {
+            Ok(_) if asked >= ASKED || self.closer.pending(client.uid) >= UNCLOSED => {
                 Err(Decline::TooMany)
             }
             heir => heir,
@@ -157,9 +159,10 @@ impl Broker {
         while self.estates.next_expiry().is_some_and(|until| until <= now) {
             let Some(estate) = self.estates.kept.pop_front() else { return };
             if is_lost(&estate.memfd) {
-                sockopt::reset(&estate.socket);
+                self.closer.reset(estate.heir.uid, estate.socket);
+            } else {
+                self.closer.close(estate.heir.uid, estate.socket);
             }
-            self.closer.close(estate.heir.uid, estate.socket);
         }
     }
 }

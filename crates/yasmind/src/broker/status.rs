@@ -106,13 +106,14 @@ impl Broker {
         if self.next_report(now).is_none_or(|at| at > now) {
             return None;
         }
+        let start = Instant::now();
         let clients = &self.clients;
         let can = |client| clients.get(&client).is_some_and(crate::client::Client::writable);
         let Some(mut report) = self.reports.pick(can) else {
             self.reports.stalled = true;
             return None;
         };
-        let (start, client) = (Instant::now(), report.client);
+        let client = report.client;
         self.write_part(&mut report, now);
         let is_last = matches!(report.next, Next::Last) && report.text.is_empty();
         let text = std::mem::take(&mut report.text);
