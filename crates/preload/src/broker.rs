@@ -166,7 +166,7 @@ fn connect() -> Option<c_int> {
 
 /// Programs expect the lowest free number for what they open: keep out of their way.
 fn move_up(low: c_int) -> c_int {
-    let top = sys::descriptor_limit().min(table::CAPACITY);
+    let top = table::own_below();
     let from = if top > 128 { top - 64 } else { top / 2 };
     // SAFETY: no memory involved.
     let high = unsafe { call!(fcntl, low, sys::F_DUPFD_CLOEXEC, from) };
@@ -180,7 +180,7 @@ fn move_up(low: c_int) -> c_int {
 /// Another number for `fd`, in the upper half, below the broker's and the estates' where those
 /// leave room; negative if there is none.
 pub fn copy_high(fd: c_int) -> c_int {
-    let top = sys::descriptor_limit().min(table::CAPACITY);
+    let top = table::own_below();
     // SAFETY: no memory involved.
     unsafe { call!(fcntl, fd, sys::F_DUPFD_CLOEXEC, top / 2) as c_int }
 }
@@ -394,6 +394,11 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
             RETRY_AT_TICKS.store(u64::MAX, Ordering::Relaxed);
         }
         FromBroker::Channel { id, cookie, role, max_class, .. } => {
+            // One alone comes where this process has one number left.
+            if passed.count < 2 {
+                send(ToBroker::Release { id }, &[]);
+                return promote::declined(descriptor_of(id), id);
+            }
             let (Some(channel_fd), Some(side_fd)) = (passed.take(0), passed.take(1)) else {
                 return;
             };

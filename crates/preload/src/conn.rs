@@ -199,6 +199,7 @@ impl Conn {
         ] {
             flag.store(0, Ordering::Relaxed);
         }
+        conn.handed.reset();
         conn.estate.store(0, Ordering::Relaxed);
         conn.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
         conn.begins_at(0, read_before);
@@ -397,6 +398,13 @@ impl Conn {
     /// Before a fork: from now on both processes take the locks that they share.
     pub fn share(&self) {
         self.shared.store(1, Ordering::SeqCst);
+    }
+
+    /// Before a fork: who is inside a step comes out of it first. Its lock is this process's own,
+    /// and does not keep the child out.
+    pub fn share_between_steps(&self, fd: c_int) {
+        let _inside = (!self.is_shared()).then(|| (self.lock_rx(fd), self.lock_tx(fd)));
+        self.share();
     }
 
     /// In a forked child.

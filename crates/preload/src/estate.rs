@@ -57,9 +57,9 @@ impl Header {
 
 /// The first number for estates, by the limit that programs started from here inherit.
 fn first_number() -> c_int {
-    let top = sys::descriptor_limit().min(table::CAPACITY);
+    let top = table::own_below();
     // Below the broker's socket.
-    if top > 1024 { (top - 64 - NUMBERS) as c_int } else { (top / 2) as c_int }
+    if top >= 1024 { (top - 64 - NUMBERS) as c_int } else { (top / 2) as c_int }
 }
 
 fn last_number() -> c_int {

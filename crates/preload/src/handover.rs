@@ -165,6 +165,12 @@ pub fn lend(fd: c_int) {
 }
 
 impl Handed {
+    /// Of a connection that was just made.
+    pub fn reset(&self) {
+        self.begin(0);
+        self.lent.store(0, Ordering::Relaxed);
+    }
+
     fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Relaxed) != 0
     }

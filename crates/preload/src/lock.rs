@@ -124,6 +124,16 @@ impl Lock {
         Some(Guard { lock: self, shared: None })
     }
 
+    /// Without a guard, until `give_up`. False: somebody holds it.
+    pub fn hold(&self) -> bool {
+        self.try_acquire().map(core::mem::forget).is_some()
+    }
+
+    /// Lets go of what `hold` took.
+    pub fn give_up(&self) {
+        self.let_go();
+    }
+
     /// `None`: somebody holds it.
     pub fn try_acquire(&self) -> Option<Guard<'_>> {
         self.holder.compare_exchange(0, me(), Ordering::Acquire, Ordering::Relaxed).ok()?;

@@ -200,6 +200,7 @@ extern "C" fn before_fork() {
         return;
     }
     FORKING.store(true, Ordering::SeqCst);
+    text::before_fork();
     for fd in 0..table::end() {
         match table::get(fd) {
             Entry::Candidate(candidate) => {
@@ -215,7 +216,7 @@ extern "C" fn before_fork() {
             Entry::Conn(conn) => {
                 // Another thread may close it.
                 let Some(_pin) = conn.pin(fd) else { continue };
-                conn.share();
+                conn.share_between_steps(fd);
                 if set::watches(fd) {
                     watches_rx(&conn.side().rx);
                 }
@@ -245,6 +246,7 @@ pub fn forking(kernel: impl FnOnce() -> isize) -> isize {
 }
 
 extern "C" fn after_fork() {
+    text::after_fork();
     FORKING.store(false, Ordering::SeqCst);
 }
 

@@ -298,6 +298,13 @@ pub fn raw_conn(fd: c_int) -> Option<&'static Conn> {
     }
 }
 
+/// Numbers of the library's own lie below this one, though high. The kernel sizes a process's
+/// table by the highest number, copies it at fork, and cuts the sets of select by it.
+pub fn own_below() -> usize {
+    const MOST: usize = 1024;
+    sys::descriptor_limit().min(MOST)
+}
+
 pub fn is_set(fd: c_int, set: &Set) -> bool {
     raw(fd) == core::ptr::from_ref(set) as u64 | KIND_SET
 }

@@ -17,11 +17,11 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_long, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use yasmin_text::{Concern, Found, Text, Unwind};
 
-use crate::lock::Lock;
+use crate::lock::{self, Lock};
 use crate::sys::{self, IoVec, call};
 use crate::table::{self, Entry};
 use crate::{clock, config, process, real};
@@ -46,6 +46,8 @@ const ONE_LOAD: u64 = 4;
 static STATE: AtomicU64 = AtomicU64::new(UNKNOWN);
 /// Held while text is looked at, and while LOOKED is used.
 static LOCK: Lock = Lock::new();
+/// A fork is under way, and its thread holds LOCK. Forks of several threads take turns by it.
+static HELD: AtomicBool = AtomicBool::new(false);
 static LOOKED: Looked = Looked(UnsafeCell::new(Progress {
     done: [(0, 0); SEGMENTS],
     count: 0,
@@ -153,10 +155,32 @@ pub fn start() {
     }
 }
 
+/// Before a fork, until it is over: nobody looks. A look holds the dynamic linker's lock, and
+/// glibc's child would find it held for ever. Not waited for without end: this may be a thread
+/// that the look waits for.
+pub fn before_fork() {
+    const NAPS: u32 = 1000;
+    const NAP_NS: i64 = 100_000;
+    for _ in 0..NAPS {
+        if LOCK.hold() {
+            HELD.store(true, Ordering::Relaxed);
+            return;
+        }
+        lock::nap(&AtomicU32::new(0), 0, NAP_NS);
+    }
+}
+
+pub fn after_fork() {
+    if HELD.swap(false, Ordering::Relaxed) {
+        LOCK.give_up();
+    }
+}
+
 /// For a forked child: other threads are not here. One that was inside dlopen may have taken the
 /// dynamic linker's lock with it.
 pub fn forked() {
     LOCK.reset();
+    HELD.store(false, Ordering::Relaxed);
     let here = 0usize;
     let mut was_inside = false;
     for load in &UNDER_WAY {
