@@ -177,9 +177,9 @@ fn is_crowded() -> bool {
     until != 0 && clock::ticks() < until
 }
 
-/// Who gave way to others for some time does not watch for so many times as long: then giving way
-/// costs a small share of the time at most.
-const YIELD_PAYS: u64 = 16;
+/// Who gave way to others for some time does not watch for so many times as long, and longer each
+/// time it happens again soon: then giving way costs a small share of the time.
+const YIELD_PAYS: u64 = 4;
 
 /// Nobody watches for a while, for at least so many ticks as far as the longest while allows.
 #[cold]
