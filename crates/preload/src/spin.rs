@@ -177,6 +177,10 @@ fn is_crowded() -> bool {
     until != 0 && clock::ticks() < until
 }
 
+/// A CPU that was given away for so long went to others than the peer too: a time slice is shorter,
+/// and in one of its own the peer of a stream brings much.
+const GIVEN_US: u64 = 5000;
+
 /// Who gave way to others for some time does not watch for so many times as long, and longer each
 /// time it happens again soon: then giving way costs a small share of the time.
 const YIELD_PAYS: u64 = 4;
@@ -221,7 +225,7 @@ pub fn watch_many(
             // Others than the peer had the CPU meanwhile, though what came since may look as if
             // it had been worth it.
             let gone = clock::ticks().wrapping_sub(last);
-            if gone > clock::us(PREEMPTED_US) {
+            if gone > clock::us(GIVEN_US) {
                 was_preempted(gone * YIELD_PAYS);
                 return stirs();
             }
