@@ -96,7 +96,7 @@ fn a_server_that_starts_programs() {
     let Some(mut server) = python(&lab, "server", SERVER, &[&address, "private"]) else { return };
     let port = server.next_line().unwrap();
     let Some(client) = python(&lab, "client", CLIENT, &[&address, &port]) else { return };
-    finish(&lab, vec![client, server], MOST_BY_RING);
+    finish(&lab, vec![client, server], SHARE);
 }
 
 /// It is inherited by each of them: TCP from then on, and every byte in its place.
@@ -134,7 +134,7 @@ fn a_server_that_inherits_its_listener() {
     arguments.extend(["inherited", "alone"].map(str::to_owned));
     let server = lab.start("server", &lab.a, &activate, &arguments);
     let Some(client) = python(&lab, "client", CLIENT, &[&address, &port]) else { return };
-    finish(&lab, vec![client, server], MOST_BY_RING);
+    finish(&lab, vec![client, server], SHARE);
 }
 
 /// Accept=yes: each connection is a new program's descriptor, or its standard streams.

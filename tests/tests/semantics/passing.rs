@@ -32,6 +32,21 @@ fn copies_by_fcntl_and_dup3() {
     });
 }
 
+/// The kernel's table of a process's descriptors is as long as its highest number, and copied at
+/// each fork. With limits of a million, numbers of the library's own at the end would be felt.
+#[test]
+fn the_table_of_descriptors_stays_small() {
+    check(|duo| {
+        duo.warm("C");
+        for peer in [&duo.a, &duo.b] {
+            let path = format!("/proc/{}/status", peer.pid());
+            let status = std::fs::read_to_string(path).unwrap();
+            let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+            assert!(size.trim().parse::<u32>().unwrap() <= 1024, "{size}");
+        }
+    });
+}
+
 /// A program that counts on the lowest free number finds it, whatever the library has open.
 #[test]
 fn the_lowest_number_is_free() {
