@@ -312,6 +312,12 @@ impl Passed {
         let fd = core::mem::replace(self.fds.get_mut(index).filter(|_| index < self.count)?, -1);
         Some(fd)
     }
+
+    /// The first two, or none.
+    fn take_both(&mut self) -> Option<[c_int; 2]> {
+        let second = self.take(1)?;
+        Some([self.take(0)?, second])
+    }
 }
 
 impl Drop for Passed {
@@ -394,13 +400,10 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
             RETRY_AT_TICKS.store(u64::MAX, Ordering::Relaxed);
         }
         FromBroker::Channel { id, cookie, role, max_class, .. } => {
-            // One alone comes where this process has one number left.
-            if passed.count < 2 {
+            // Where this process has one number left, one comes alone.
+            let Some([channel_fd, side_fd]) = passed.take_both() else {
                 send(ToBroker::Release { id }, &[]);
                 return promote::declined(descriptor_of(id), id);
-            }
-            let (Some(channel_fd), Some(side_fd)) = (passed.take(0), passed.take(1)) else {
-                return;
             };
             let is_acceptor = role == Role::Acceptor;
             let handout = Handout { id, is_acceptor, max_class, channel_fd, side_fd };

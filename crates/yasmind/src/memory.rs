@@ -113,7 +113,7 @@ pub struct Groups {
     looked: HashMap<PathBuf, (Instant, Vec<Level>)>,
 }
 
-/// Deeper groups get no rings. (Containers in containers reach some twenty.)
+/// Deeper groups get no rings.
 const DEPTH_MAX: usize = 64;
 
 /// So many groups are remembered.

@@ -76,28 +76,25 @@ fn ends_in_two_namespaces_are_paired() {
 
 /// A connection over a veth pair, one end in a new namespace each.
 fn pair_across_veth() -> (TcpStream, TcpStream) {
-    use std::sync::mpsc::channel;
-    let (tell_tid, tid) = channel();
-    let (tell_ready, ready) = channel();
-    let acceptor = thread::spawn(move || {
-        in_new_netns(move || {
-            tell_tid.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
-            wait_until("the link is there", || support::ip("addr add 10.99.0.2/24 dev ve1"));
-            assert!(support::ip("link set ve1 up"));
-            let listener = std::net::TcpListener::bind("10.99.0.2:7000").unwrap();
-            tell_ready.send(()).unwrap();
-            listener.accept().unwrap().0
-        })
+    let (tell_ready, ready) = std::sync::mpsc::channel();
+    let (tid, acceptor) = host("ve1", "10.99.0.2", "10.99.0.1", move || {
+        let listener = std::net::TcpListener::bind("10.99.0.2:7000").unwrap();
+        tell_ready.send(()).unwrap();
+        listener.accept().unwrap().0
     });
     let connector = in_new_netns(move || {
-        let tid = tid.recv().unwrap();
-        assert!(support::ip(&format!("link add ve0 type veth peer name ve1 netns {tid}")));
-        assert!(support::ip("addr add 10.99.0.1/24 dev ve0"));
-        assert!(support::ip("link set ve0 up"));
+        link("ve0", "10.99.0.1", "ve1", tid);
         ready.recv().unwrap();
         TcpStream::connect("10.99.0.2:7000").unwrap()
     });
     (connector, acceptor.join().unwrap())
+}
+
+/// The device `ours` of this thread's namespace, and behind it `theirs` of that thread's.
+fn link(ours: &str, at: &str, theirs: &str, tid: std::num::NonZeroI32) {
+    assert!(support::ip(&format!("link add {ours} type veth peer name {theirs} netns {tid}")));
+    assert!(support::ip(&format!("addr add {at}/24 dev {ours}")));
+    assert!(support::ip(&format!("link set {ours} up")));
 }
 
 /// Ways in which the kernel makes an accepted socket other than from a plain handshake.
@@ -214,11 +211,7 @@ impl TransparentProxy {
         for (ours, theirs, at, tid) in
             [("pc1", "pc0", "10.98.1.1", client_tid), ("ps1", "ps0", "10.98.2.1", server_tid)]
         {
-            assert!(support::ip(&format!(
-                "link add {ours} type veth peer name {theirs} netns {tid}"
-            )));
-            assert!(support::ip(&format!("addr add {at}/24 dev {ours}")));
-            assert!(support::ip(&format!("link set {ours} up")));
+            link(ours, at, theirs, tid);
             assert!(support::ip(&format!("rule add iif {ours} lookup 100")));
         }
         assert!(support::ip("route add local 0.0.0.0/0 dev lo table 100"));
@@ -267,21 +260,9 @@ fn host(
 /// A socket that may be bound to addresses of other hosts.
 fn transparent(at: SocketAddr) -> rustix::fd::OwnedFd {
     use rustix::net::{AddressFamily, SocketType, bind, socket};
-    use std::os::fd::AsRawFd;
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::sockopt::set_socket_reuseaddr(&fd, true).unwrap();
-    let on = 1i32;
-    // SAFETY: the value is an int that lives through the call.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_IP,
-            libc::IP_TRANSPARENT,
-            (&raw const on).cast(),
-            size_of_val(&on) as u32,
-        )
-    };
-    assert_eq!(result, 0);
+    support::set_int(&fd, libc::SOL_IP, libc::IP_TRANSPARENT, 1);
     bind(&fd, &at).unwrap();
     fd
 }

@@ -377,15 +377,18 @@ pub fn ip(arguments: &str) -> bool {
 }
 
 pub fn set_defer_accept(listener: &TcpListener) {
+    set_int(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 5);
+}
+
+pub fn set_int(socket: impl AsFd, level: i32, option: i32, value: i32) {
     use std::os::fd::AsRawFd;
-    let seconds = 5i32;
     // SAFETY: the value is an int that lives through the call.
     let result = unsafe {
         libc::setsockopt(
-            listener.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast(),
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
             size_of::<i32>() as libc::socklen_t,
         )
     };
