@@ -217,6 +217,10 @@ fn testpmd(prefix: &str, devices: &[String], more: &[&str]) -> Process {
     Process::start(command_line.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
+fn name_of(process: &Process) -> String {
+    format!("dpdk-testpmd[{}]", process.pid())
+}
+
 #[test]
 fn dpdk_programs_are_found_by_telemetry_and_pinned() {
     if !rustix::process::geteuid().is_root() || !has("dpdk-testpmd") {
@@ -233,10 +237,18 @@ fn dpdk_programs_are_found_by_telemetry_and_pinned() {
     eventually("the servers' sockets", || (0..2).all(|at| fs::exists(socket(at)).unwrap()));
     let sink = testpmd(&prefix(2), &[memif(0, "client", 1)], &[]);
     // A few packets that go round: on two CPUs one of the three always waits for a CPU, and of a
-    // stream without end most would be dropped before it.
-    let source = testpmd(&prefix(0), &[memif(0, "client", 0)], &["--tx-first"]);
-    let names = [&source, &middle, &sink].map(|one| format!("dpdk-testpmd[{}]", one.pid()));
+    // stream without end most would be dropped before it. What is sent before every link is up
+    // is lost: then again.
+    let source = || testpmd(&prefix(0), &[memif(0, "client", 0)], &["--tx-first"]);
+    let mut source_now = None;
+    let mut looks = 0;
     eventually("a chain of three with traffic", || {
+        if looks % 8 == 0 {
+            drop(source_now.take());
+            source_now = Some(source());
+        }
+        looks += 1;
+        let names = [source_now.as_ref().unwrap(), &middle, &sink].map(name_of);
         let answer = chains(&["--source", "dpdk", "--seconds", "0.5"]);
         let Some((mut functions, rate)) = chain_of(&answer, &names[1]) else { return false };
         if functions.last() == Some(&names[0]) {
@@ -244,6 +256,8 @@ fn dpdk_programs_are_found_by_telemetry_and_pinned() {
         }
         functions == names && rate > 0.0
     });
+    let source = source_now.unwrap();
+    let names = [&source, &middle, &sink].map(name_of);
     let worker = |process: &Process| {
         let tasks = fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
         let mut tasks = tasks.map(|task| task.unwrap().path());
