@@ -86,7 +86,8 @@ needs-conformance: needs-build
 	@.ci/install-packages $(CONFORMANCE_NEEDS)
 
 lint: needs-build
-	@.ci/install-packages man:man-db
+	@.ci/install-packages man:man-db python3:python3
+	.ci/storeys crates/preload/src
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(HOSTED) --all-targets -- -D warnings
 	$(CARGO) clippy -p yasmin-preload -- -D warnings

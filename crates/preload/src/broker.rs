@@ -3,6 +3,8 @@
 //!
 //! Messages are sent without waiting and read when the mailbox says that there are some. A
 //! broker that is gone is looked for again at growing intervals; meanwhile everything is TCP.
+//!
+//! Storey 4: life.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -13,9 +15,10 @@ use yasmin_control::{
 };
 
 use crate::conn::Handout;
+use crate::guest::directory;
 use crate::lock::Lock;
 use crate::sys::{self, EAGAIN, IoVec, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, call};
-use crate::{clock, config, guest, promote, table};
+use crate::{clock, config, table};
 
 static FD: AtomicI32 = AtomicI32::new(-1);
 static MAILBOX: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
@@ -41,7 +44,7 @@ pub fn is_current(id: u64) -> bool {
     FD.load(Ordering::Relaxed) >= 0 && id >> 48 == u64::from(EPOCH.load(Ordering::Relaxed) & 0xffff)
 }
 
-fn descriptor_of(id: u64) -> c_int {
+pub fn descriptor_of(id: u64) -> c_int {
     (id & 0xf_ffff) as c_int
 }
 
@@ -77,7 +80,7 @@ pub fn named(fd: c_int) -> Option<Socket> {
             }
         };
         // SAFETY: bytes of ours.
-        if ret == 0 { unsafe { guest::endpoint(raw.as_ptr(), len as usize) } } else { None }
+        if ret == 0 { unsafe { directory::endpoint(raw.as_ptr(), len as usize) } } else { None }
     };
     // A connection that has ended has no peer any more; then its cookie says enough.
     let local = end(false)?;
@@ -298,7 +301,6 @@ pub fn forget_in_child() {
     EPOCH.fetch_add(1, Ordering::Relaxed);
     RETRY_AT_TICKS.store(0, Ordering::Relaxed);
     RETRY_MS.store(0, Ordering::Relaxed);
-    promote::forget_waiting();
 }
 
 /// Descriptors that came with a message; closed unless taken.
@@ -330,8 +332,14 @@ impl Drop for Passed {
     }
 }
 
-/// Reads what the broker sent. Bounded, never waits.
-pub fn read_messages() {
+/// What the broker says to an offer.
+pub enum Reply {
+    Channel { handout: Handout, cookie: u64 },
+    Declined { id: u64 },
+}
+
+/// Reads what the broker sent, and hands on its replies. Bounded, never waits.
+pub fn read_messages(mut reply: impl FnMut(Reply)) {
     let Some(_guard) = LOCK.acquire() else { return };
     for _ in 0..64 {
         let fd = FD.load(Ordering::Relaxed);
@@ -354,7 +362,11 @@ pub fn read_messages() {
             return;
         }
         match FromBroker::decode(&raw[..ret as usize]) {
-            Ok(message) => take(fd, message, passed),
+            Ok(message) => {
+                if let Some(one) = take(fd, message, passed) {
+                    reply(one);
+                }
+            }
             Err(_) => lose(fd),
         }
     }
@@ -387,36 +399,38 @@ fn receive(fd: c_int, raw: &mut [u8; MESSAGE_BYTES]) -> (isize, Passed) {
     (ret, passed)
 }
 
-fn take(fd: c_int, message: FromBroker, mut passed: Passed) {
+fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
     match message {
         FromBroker::Welcome { .. } => {
             if let Some(page) = passed.fds.first().and_then(|at| sys::map_sealed(*at, 4096)) {
                 MAIL_SEEN.store(u64::MAX, Ordering::Relaxed);
                 MAILBOX.store(page.cast(), Ordering::Release);
             }
+            None
         }
         FromBroker::Refused { .. } => {
             lose(fd);
             RETRY_AT_TICKS.store(u64::MAX, Ordering::Relaxed);
+            None
         }
         FromBroker::Channel { id, cookie, role, max_class, .. } => {
             // Where this process has one number left, one comes alone.
             let Some([channel_fd, side_fd]) = passed.take_both() else {
                 send(ToBroker::Release { id }, &[]);
-                return promote::declined(descriptor_of(id), id);
+                return Some(Reply::Declined { id });
             };
             let is_acceptor = role == Role::Acceptor;
             let handout = Handout { id, is_acceptor, max_class, channel_fd, side_fd };
-            promote::handed_out(descriptor_of(id), handout, cookie);
+            Some(Reply::Channel { handout, cookie })
         }
-        FromBroker::Decline { id, .. } => promote::declined(descriptor_of(id), id),
+        FromBroker::Decline { id, .. } => Some(Reply::Declined { id }),
         // To those who ask on a connection of their own.
         FromBroker::Status { .. }
         | FromBroker::Prepared
         | FromBroker::Joined { .. }
         | FromBroker::Send
         | FromBroker::Left
-        | FromBroker::Estate { .. } => {}
+        | FromBroker::Estate { .. } => None,
     }
 }
 

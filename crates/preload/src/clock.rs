@@ -1,4 +1,6 @@
 //! Time for spinning and for bounded intervals: the processor's own counter.
+//!
+//! Storey 1: system.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,6 @@
 //! What the environment says; read once, when the library is loaded.
+//!
+//! Storey 1: system.
 
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};

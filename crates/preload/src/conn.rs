@@ -1,4 +1,8 @@
 //! A connection with a channel, as this process holds it.
+//!
+//! Storey 3: connection.
+
+pub mod parts;
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -7,12 +11,11 @@ use yasmin_channel::side::Side;
 use yasmin_channel::{self as channel};
 use yasmin_ring::{Pages, Phase, Receiver, Sender};
 
-use crate::lock::{Guard, Lock, Taken};
+use crate::lock::{Guard, Taken};
 use crate::slab::{Pooled, Slab};
-use crate::spin::Backoff;
-use crate::{
-    broker, clock, estate, handover, lock, options, passing, process, set, spin, sys, table, tcp,
-};
+use parts::{Holding, LEFT_COUNTED, LEFT_LAST, RxHalf, Settings, TxHalf};
+
+use crate::{clock, lock, process, spin, sys, table, tcp};
 
 /// Reads from the ring, or bytes in one, that an opening is worth without watching.
 const OPENING_READS: u32 = 4;
@@ -22,63 +25,20 @@ const OPENING_BYTES: u32 = 16 * 1024;
 /// the one of that descriptor.
 #[repr(C, align(64))]
 pub struct Conn {
-    rx_lock: Lock,
-    pub rx_spin: Backoff,
-    /// Offers that the sender did not take up.
-    pub offers: Backoff,
-    /// Reads from the ring since it was last offered, where nobody may watch.
-    opening_reads: AtomicU32,
-    /// Ticks at which the kernel was last asked about this connection.
-    pub rx_looked_at: AtomicU64,
-    /// `set::kernel_told` when the kernel was last asked about this connection.
-    pub told_seen: AtomicU32,
-    pub(crate) base: AtomicPtr<u8>,
-    pub(crate) side: AtomicPtr<Side>,
-    /// Not 0: the kernel had something to tell when poll last asked it.
-    pub kernel_ready: AtomicU32,
-    /// Not 0: TCP was empty when it was last read.
-    pub tcp_dry: AtomicU32,
-    /// Not 0: an errno that cut a receive short, for the next one.
-    pub rx_error: AtomicU32,
-    tx_lock: Lock,
-    pub tx_looked_at: AtomicU64,
-    pub tx_compared_at: AtomicU64,
-    /// Ticks at which bytes last went by TCP.
-    pub tcp_sent_at: AtomicU64,
-    pub tx_full: AtomicU32,
-    pub tx_spin: Backoff,
+    pub rx: RxHalf,
+    pub tx: TxHalf,
+    pub settings: Settings,
+    pub holding: Holding,
+    base: AtomicPtr<u8>,
+    side: AtomicPtr<Side>,
     max_class: AtomicU32,
     is_acceptor: AtomicU32,
     /// One of the descriptors, for asking the kernel.
     fd: AtomicI32,
     /// How many descriptors of this process name it.
     fds: AtomicU32,
-    /// Not 0: forked since it got its channel; locks are taken twice.
-    shared: AtomicU32,
-    /// The process that the broker gave it to.
-    attacher_pid: AtomicU32,
-    /// TCP bytes read and written before the channel came.
-    read_before: AtomicU64,
-    sent_before: AtomicU64,
     /// The broker's name for it.
     pub id: AtomicU64,
-    /// The program's own settings of what this library sets otherwise.
-    pub nodelay: AtomicU32,
-    pub cork: AtomicU32,
-    pub kernel_corked: AtomicU32,
-    /// The last bytes sent by TCP asked for more to follow (MSG_MORE).
-    pub more_follows: AtomicU32,
-    pub grow_asked: AtomicU32,
-    /// Not 0: an option is set that only the kernel can serve.
-    pub leaves_ring: AtomicU32,
-    /// Not 0: handed over. TCP for good, and the kernel has the program's own settings.
-    pub plain: AtomicU32,
-    /// The descriptor of its estate plus 1, 0 if it has none.
-    pub estate: AtomicI32,
-    /// How this process stopped to count as a holder; 0: it counts.
-    left: AtomicU32,
-    /// See `handover`.
-    pub handed: handover::Handed,
     /// Threads that watch the channel without a lock.
     pins: AtomicU32,
     next_free: AtomicPtr<Conn>,
@@ -107,13 +67,23 @@ const STOPPED_FOR_NS: u64 = 1_000_000_000;
 const PIN_NAP_NS: i64 = 20_000;
 const PIN_NAPS: u32 = 2000;
 
-/// struct linger { l_onoff: 1, l_linger: 0 }
-const LINGER_0: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
-
-const LEFT_LAST: u32 = 1;
-const LEFT_COUNTED: u32 = 2;
-
 pub static POOL: Slab<Conn> = Slab::new();
+
+/// # Safety
+/// The table has or had a connection with this address.
+pub unsafe fn of_address(address: usize) -> &'static Conn {
+    // SAFETY: connections lie in a slab that is never unmapped.
+    unsafe { &*(address as *const Conn) }
+}
+
+/// What the process has at `fd` whose memory this is.
+pub fn at(fd: c_int) -> Option<&'static Conn> {
+    match table::kind(table::raw(fd)) {
+        // SAFETY: the table's.
+        table::Kind::Conn(address) => Some(unsafe { of_address(address) }),
+        _ => None,
+    }
+}
 
 /// Somebody sent on the connection in a way that this library did not see.
 pub struct PassedBy;
@@ -154,7 +124,7 @@ impl Conn {
         let pages = Mapped { base, side: side.cast(), max_class: handout.max_class };
         Self::over(fd, pages, handout.is_acceptor, 0).inspect(|conn| {
             conn.id.store(handout.id, Ordering::Relaxed);
-            conn.attacher_pid.store(process::pid(), Ordering::Relaxed);
+            conn.holding.attacher_pid.store(process::pid(), Ordering::Relaxed);
         })
     }
 
@@ -183,30 +153,10 @@ impl Conn {
         conn.fd.store(fd, Ordering::Relaxed);
         conn.fds.store(1, Ordering::Relaxed);
         conn.id.store(0, Ordering::Relaxed);
-        conn.attacher_pid.store(0, Ordering::Relaxed);
-        for flag in [
-            &conn.shared,
-            &conn.kernel_ready,
-            &conn.rx_error,
-            &conn.tx_full,
-            &conn.cork,
-            &conn.kernel_corked,
-            &conn.more_follows,
-            &conn.grow_asked,
-            &conn.leaves_ring,
-            &conn.plain,
-            &conn.left,
-        ] {
-            flag.store(0, Ordering::Relaxed);
-        }
-        conn.handed.reset();
-        conn.estate.store(0, Ordering::Relaxed);
-        conn.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
-        conn.begins_at(0, read_before);
-        conn.rx_spin.reset();
-        conn.tx_spin.reset();
-        conn.offers.reset();
-        conn.opening_reads.store(0, Ordering::Relaxed);
+        conn.rx.reset(read_before);
+        conn.tx.reset();
+        conn.settings.reset();
+        conn.holding.reset();
         Some(conn)
     }
 
@@ -230,7 +180,7 @@ impl Conn {
 
     /// The receive side is offered.
     pub fn note_offered(&self) {
-        self.opening_reads.store(0, Ordering::Relaxed);
+        self.rx.opening_reads.store(0, Ordering::Relaxed);
     }
 
     /// `unread_bytes` were found in the ring: the offer was worth it.
@@ -239,14 +189,14 @@ impl Conn {
     /// system calls at both ends, has to be won back by more than one.
     pub fn note_ring_read(&self, unread_bytes: u32) {
         if !spin::is_forbidden() {
-            self.offers.won();
+            self.rx.offers.won();
             return;
         }
-        let reads = self.opening_reads.load(Ordering::Relaxed).saturating_add(1);
-        self.opening_reads.store(reads, Ordering::Relaxed);
+        let reads = self.rx.opening_reads.load(Ordering::Relaxed).saturating_add(1);
+        self.rx.opening_reads.store(reads, Ordering::Relaxed);
         if reads >= OPENING_READS || unread_bytes >= OPENING_BYTES {
-            self.offers.won();
-            self.opening_reads.store(OPENING_READS, Ordering::Relaxed);
+            self.rx.offers.won();
+            self.rx.opening_reads.store(OPENING_READS, Ordering::Relaxed);
         }
     }
 
@@ -255,12 +205,13 @@ impl Conn {
         let was_vain = match phase {
             Phase::Offered => true,
             Phase::Open => {
-                spin::is_forbidden() && self.opening_reads.load(Ordering::Relaxed) < OPENING_READS
+                spin::is_forbidden()
+                    && self.rx.opening_reads.load(Ordering::Relaxed) < OPENING_READS
             }
             Phase::Parked => false,
         };
         if was_vain {
-            self.offers.lost();
+            self.rx.offers.lost();
         }
     }
 
@@ -287,7 +238,7 @@ impl Conn {
     }
 
     pub fn lock_rx(&self, fd: c_int) -> Result<Guard<'_>, Unlocked> {
-        let guard = self.rx_lock.acquire().ok_or(Unlocked::Reentered)?;
+        let guard = self.rx.lock.acquire().ok_or(Unlocked::Reentered)?;
         if !self.is_locked_twice(fd)? {
             return Ok(guard);
         }
@@ -307,7 +258,7 @@ impl Conn {
     fn recover_tx(&self) {
         let tx = &self.side().tx;
         if let Some(position) = tcp::sent_position(self.fd(), self.is_connector()) {
-            let before = self.sent_before.load(Ordering::Relaxed);
+            let before = self.tx.sent_before.load(Ordering::Relaxed);
             tx.tcp_bytes.set(position.wrapping_sub(before));
             tx.ring_checked.set(tx.ring_bytes.get());
         }
@@ -341,7 +292,7 @@ impl Conn {
     }
 
     pub fn lock_tx(&self, fd: c_int) -> Result<Guard<'_>, Unlocked> {
-        let guard = self.tx_lock.acquire().ok_or(Unlocked::Reentered)?;
+        let guard = self.tx.lock.acquire().ok_or(Unlocked::Reentered)?;
         if !self.is_locked_twice(fd)? {
             return Ok(guard);
         }
@@ -367,19 +318,19 @@ impl Conn {
     /// Under one of its own locks: whether forked processes may hold it too.
     #[inline]
     fn is_locked_twice(&self, fd: c_int) -> Result<bool, Unlocked> {
-        if !table::is_conn(table::raw(fd), self) {
+        if !self.is_at(fd) {
             return Err(Unlocked::Gone);
         }
-        Ok(self.shared.load(Ordering::Relaxed) != 0)
+        Ok(self.holding.shared.load(Ordering::Relaxed) != 0)
     }
 
     /// Handed over: nothing comes or goes by ring any more but what is unread.
     pub fn is_plain(&self) -> bool {
-        self.plain.load(Ordering::Relaxed) != 0
+        self.holding.plain.load(Ordering::Relaxed) != 0
     }
 
     pub fn read_before(&self) -> u64 {
-        self.read_before.load(Ordering::Relaxed)
+        self.rx.read_before.load(Ordering::Relaxed)
     }
 
     pub fn is_nonblocking(&self) -> bool {
@@ -392,12 +343,12 @@ impl Conn {
 
     /// Whether other processes may hold it.
     pub fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Relaxed) != 0
+        self.holding.shared.load(Ordering::Relaxed) != 0
     }
 
     /// Before a fork: from now on both processes take the locks that they share.
     pub fn share(&self) {
-        self.shared.store(1, Ordering::SeqCst);
+        self.holding.shared.store(1, Ordering::SeqCst);
     }
 
     /// Before a fork: who is inside a step comes out of it first. Its lock is this process's own,
@@ -409,14 +360,14 @@ impl Conn {
 
     /// In a forked child.
     pub fn reset_locks(&self) {
-        self.rx_lock.reset();
-        self.tx_lock.reset();
+        self.rx.lock.reset();
+        self.tx.lock.reset();
     }
 
     /// The stream positions at which the channel comes.
     pub fn begins_at(&self, sent: u64, read: u64) {
-        self.sent_before.store(sent, Ordering::Relaxed);
-        self.read_before.store(read, Ordering::Relaxed);
+        self.tx.sent_before.store(sent, Ordering::Relaxed);
+        self.rx.read_before.store(read, Ordering::Relaxed);
     }
 
     /// The sender's place in the TCP stream, by the kernel's counters. Under the send lock, and
@@ -428,7 +379,7 @@ impl Conn {
     pub fn sent_position(&self) -> Result<Option<u64>, PassedBy> {
         let tx = &self.side().tx;
         let kernel = tcp::sent_position(self.fd(), self.is_connector());
-        let own = self.sent_before.load(Ordering::Relaxed) + tx.tcp_bytes.get();
+        let own = self.tx.sent_before.load(Ordering::Relaxed) + tx.tcp_bytes.get();
         // Where several processes send, one that was stopped in between has not counted yet.
         if self.is_shared() || kernel.is_none_or(|kernel| kernel == own) {
             if kernel.is_some() {
@@ -492,54 +443,49 @@ impl Conn {
         if kernel != own && tcp::is_at_urgent(self.fd()) { own } else { kernel }
     }
 
-    /// A descriptor more names it.
-    pub fn name(&'static self, fd: c_int) {
+    /// Where the channel and the side page are.
+    pub fn mapped(&self) -> (*mut u8, *mut Side) {
+        (self.base.load(Ordering::Relaxed), self.side.load(Ordering::Relaxed))
+    }
+
+    pub fn address(&self) -> usize {
+        core::ptr::from_ref(self) as usize
+    }
+
+    /// Whether `fd` names it.
+    #[inline]
+    pub fn is_at(&self, fd: c_int) -> bool {
+        table::raw(fd) == table::conn_raw(self.address())
+    }
+
+    pub fn one_more_name(&self) {
         self.fds.fetch_add(1, Ordering::Relaxed);
-        table::set_conn(fd, self);
-        set::number_is_back(self, fd);
     }
 
-    /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
-    /// the last one the channel is unmapped.
-    pub fn unname(&'static self, fd: c_int) {
-        if self.fds.load(Ordering::Relaxed) > 1 {
-            self.fds.fetch_sub(1, Ordering::Relaxed);
-            table::clear(fd);
-            let other = (0..table::end()).find(|&at| table::is_conn(table::raw(at), self));
-            let other = other.unwrap_or(-1);
-            if self.fd() == fd {
-                self.fd.store(other, Ordering::Relaxed);
-            }
-            if other >= 0 {
-                set::number_orphaned(fd, other);
-            }
-            return;
-        }
-        self.release(fd);
+    pub fn one_less_name(&self) {
+        self.fds.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Every descriptor that names it becomes plain TCP, as the kernel has it.
-    pub fn retire(&'static self, fd: c_int) {
-        self.settle(fd);
-        passing::drained(self, fd);
-        for at in 0..table::end() {
-            if at != fd && table::is_conn(table::raw(at), self) {
-                self.fds.fetch_sub(1, Ordering::Relaxed);
-                table::clear(at);
-                set::leave(at);
-            }
-        }
+    /// The descriptor for asking the kernel is another one from now on; -1: none.
+    pub fn set_fd(&self, fd: c_int) {
         self.fd.store(fd, Ordering::Relaxed);
-        self.release(fd);
+    }
+
+    /// Before bytes go by TCP: the program's cork holds for them. Under the send lock.
+    pub fn apply_cork(&self, fd: c_int) {
+        let is_corked = self.settings.cork.load(Ordering::Relaxed) != 0;
+        if is_corked && self.settings.kernel_corked.swap(1, Ordering::Relaxed) == 0 {
+            sys::setsockopt_bytes(fd, sys::SOL_TCP, sys::TCP_CORK, &1u32.to_ne_bytes());
+        }
     }
 
     /// The kernel gets the program's own settings: nothing comes or goes by ring any more.
     pub fn settle(&self, fd: c_int) {
-        if self.plain.swap(1, Ordering::Relaxed) != 0 {
+        if self.holding.plain.swap(1, Ordering::Relaxed) != 0 {
             return;
         }
-        options::apply_cork(self, fd);
-        if self.nodelay.load(Ordering::Relaxed) == 0 {
+        self.apply_cork(fd);
+        if self.settings.nodelay.load(Ordering::Relaxed) == 0 {
             sys::setsockopt_bytes(fd, sys::SOL_TCP, sys::TCP_NODELAY, &0u32.to_ne_bytes());
         }
     }
@@ -550,8 +496,8 @@ impl Conn {
         POOL.give(self);
     }
 
-    fn unmap(&self) {
-        let (base, side) = (self.base.load(Ordering::Relaxed), self.side.load(Ordering::Relaxed));
+    pub fn unmap(&self) {
+        let (base, side) = self.mapped();
         // SAFETY: the table does not name it, so whoever locks it from now on finds it gone
         // before it touches the memory, and nobody holds a pin.
         unsafe {
@@ -583,11 +529,11 @@ impl Conn {
     /// No process holds the end any more that could read what is in the ring. As TCP does with
     /// unread data: the close becomes a reset. A program without the library may hold the
     /// socket still, and would find a gap in the stream: it gets the reset now.
-    pub(crate) fn end_unread(&self, fd: c_int) {
+    pub fn end_unread(&self, fd: c_int) {
         if self.side().rx.foreign.load(Ordering::Relaxed) != 0 {
             tcp::reset(fd);
         } else {
-            sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
+            sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_LINGER, &sys::LINGER_0);
         }
     }
 
@@ -620,67 +566,29 @@ impl Conn {
 
     /// It does not let go after all.
     pub fn holds_again(&self) {
-        if self.left.swap(0, Ordering::Relaxed) == LEFT_COUNTED {
+        if self.holding.left.swap(0, Ordering::Relaxed) == LEFT_COUNTED {
             self.one_more_holds();
         }
     }
 
     /// This process lets go of the end; says whether it was the last one with the library.
     pub fn lets_go(&self) -> bool {
-        if self.left.load(Ordering::Relaxed) != 0 {
+        if self.holding.left.load(Ordering::Relaxed) != 0 {
             return false;
         }
         let is_last = !self.one_less_holds();
-        self.left.store(if is_last { LEFT_LAST } else { LEFT_COUNTED }, Ordering::Relaxed);
+        self.holding.left.store(if is_last { LEFT_LAST } else { LEFT_COUNTED }, Ordering::Relaxed);
         is_last
     }
 
-    pub(crate) fn release(&'static self, fd: c_int) {
-        let (Ok(rx), Ok(tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else {
-            // A handler closes what its thread is using: the memory stays until exit.
-            table::clear(fd);
-            return;
-        };
-        // The peer looks at the kernel for the end.
-        let _ = self.sender().park();
-        if self.lets_go() {
-            if self.is_unread() {
-                self.end_unread(fd);
-            }
-        } else if set::watches(fd) {
-            // The kernel goes on telling the set of it, as long as others hold it.
-            self.park_rx(&self.receiver());
-        } else {
-            process::watches_no_more(&self.side().rx);
-        }
-        if self.receiver().is_broken() {
-            tcp::reset(fd);
-        }
-        table::clear(fd);
-        let owns = self.attacher_pid.load(Ordering::Relaxed) == process::pid();
-        // The locks that forks share lie in the side page: let go of them first.
-        drop(tx);
-        drop(rx);
-        // Out of the table, /then/ out of the hot lists, /then/ unpinned: nobody looks any more.
-        if !set::leave(fd) {
-            return;
-        }
-        let is_unpinned = self.await_pins();
-        if is_unpinned {
-            self.unmap();
-        }
-        estate::drop_of(self);
-        if owns {
-            broker::release(self.id.load(Ordering::Relaxed));
-        }
-        if is_unpinned {
-            POOL.give(self);
-        }
+    /// Whether the broker gave it to this process.
+    pub fn is_own(&self) -> bool {
+        self.holding.attacher_pid.load(Ordering::Relaxed) == process::pid()
     }
 
     /// Who watches without a lock is gone soon. False: not so, as where a handler closes what its
     /// own thread was watching, or left that watch by a jump: the memory stays until exit.
-    fn await_pins(&self) -> bool {
+    pub fn await_pins(&self) -> bool {
         for _ in 0..PIN_NAPS {
             match self.pins.load(Ordering::SeqCst) {
                 0 => return true,
@@ -735,7 +643,7 @@ impl Conn {
     pub fn pin(&self, fd: c_int) -> Option<Pin<'_>> {
         self.pins.fetch_add(1, Ordering::SeqCst);
         let pin = Pin(self);
-        table::is_conn(table::raw(fd), self).then_some(pin)
+        self.is_at(fd).then_some(pin)
     }
 
     /// Whether the kernel should be asked again; at bounded intervals, so that a dead peer

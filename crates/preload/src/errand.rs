@@ -1,4 +1,6 @@
 //! What the broker is asked for one connection of the program.
+//!
+//! Storey 4: life.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;

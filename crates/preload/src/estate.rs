@@ -8,19 +8,21 @@
 //! Its layout: `yasmin_channel::estate`.
 //!
 //! It lies at a high number, where no program looks for free ones.
+//!
+//! Storey 4: life.
 
 use core::ffi::c_int;
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use yasmin_channel::estate::{CHANNEL_AT, MAGIC, SIDE_AT, VERSION};
+use yasmin_channel::estate::{CHANNEL_AT, MAGIC, MARK, SIDE_AT, VERSION};
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_wire::layout::{self, class_bytes};
 
 use crate::conn::{Conn, Mapped};
-use crate::sys::{self, PollFd, SO_COOKIE, SOL_SOCKET, call};
-use crate::table::{self, Entry};
-use crate::{passing, process, tcp};
+use crate::entry::{self, Entry};
+use crate::sys::{self, PollFd, SO_COOKIE, SO_LINGER, SOL_SOCKET, SOL_TCP, call};
+use crate::{process, table, tcp};
 
 /// How many can be inherited at a time.
 const NUMBERS: usize = 256;
@@ -50,8 +52,59 @@ struct Header {
 }
 
 impl Header {
-    const fn settings(&self) -> passing::Settings {
-        passing::Settings { lowat: self.lowat, linger: self.linger }
+    const fn settings(&self) -> Settings {
+        Settings { lowat: self.lowat, linger: self.linger }
+    }
+}
+
+/// What the program has set of a socket, where the mark of one that is passed on takes its place.
+#[derive(Clone, Copy)]
+pub struct Settings {
+    pub lowat: u32,
+    /// struct linger.
+    pub linger: u64,
+}
+
+const TCP_NOTSENT_LOWAT: c_int = 25;
+
+/// This process passed on, or got, what had bytes unread: what it receives may be its own.
+static HAS_PASSED: AtomicBool = AtomicBool::new(false);
+
+/// TCP_NOTSENT_LOWAT of a TCP socket.
+pub fn lowat(fd: c_int) -> Option<u32> {
+    sys::getsockopt_u64(fd, SOL_TCP, TCP_NOTSENT_LOWAT, 4).map(|value| value as u32)
+}
+
+pub fn set_lowat(fd: c_int, value: u32) {
+    sys::setsockopt_bytes(fd, SOL_TCP, TCP_NOTSENT_LOWAT, &value.to_ne_bytes());
+}
+
+/// SO_LINGER of a socket.
+pub fn linger(fd: c_int) -> u64 {
+    sys::getsockopt_u64(fd, SOL_SOCKET, SO_LINGER, 8).unwrap_or(0)
+}
+
+pub fn set_linger(fd: c_int, value: u64) {
+    sys::setsockopt_bytes(fd, SOL_SOCKET, SO_LINGER, &value.to_ne_bytes());
+}
+
+/// See `has_passed`.
+pub fn note_passed() {
+    HAS_PASSED.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process passed on, or got, what had bytes unread.
+pub fn has_passed() -> bool {
+    HAS_PASSED.load(Ordering::Relaxed)
+}
+
+/// Nothing is unread any more, whoever claims it.
+pub fn drained(conn: &Conn, fd: c_int) {
+    if has_passed()
+        && lowat(fd) == Some(MARK)
+        && let Some(settings) = settings_of(conn)
+    {
+        set_linger(fd, settings.linger);
     }
 }
 
@@ -72,7 +125,7 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
     let cookie = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8)?;
     let receiver = conn.receiver();
     let max_class = conn.max_class();
-    let (base, side) = (conn.base.load(Ordering::Relaxed), conn.side.load(Ordering::Relaxed));
+    let (base, side) = conn.mapped();
     let index = usize::from(conn.is_connector());
     let ring_at = layout::ring_offset(index, max_class);
     let header = Header {
@@ -80,10 +133,10 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         version: VERSION,
         is_acceptor: u32::from(!conn.is_connector()),
         max_class: u32::from(max_class),
-        lowat: passing::lowat(fd).unwrap_or(0),
+        lowat: lowat(fd).unwrap_or(0),
         cookie,
         read_before: conn.read_before(),
-        linger: passing::linger(fd),
+        linger: linger(fd),
     };
     let memfd = Memfd::create(CHANNEL_AT + layout::channel_bytes(max_class))?;
     let ring_bytes = class_bytes(receiver.class()) as usize;
@@ -180,7 +233,7 @@ impl Memfd {
 
 /// The number of `conn`'s estate, where it is open and programs started now find it.
 pub fn of(conn: &Conn) -> Option<c_int> {
-    let number = conn.estate.load(Ordering::Relaxed) - 1;
+    let number = conn.holding.estate.load(Ordering::Relaxed) - 1;
     let is_found = number >= first_number() && number <= last_number();
     (is_found && is_estate(number)).then_some(number)
 }
@@ -195,12 +248,12 @@ pub fn set_inherited(number: c_int, on: bool) {
 /// This process has `conn`'s estate at `number`.
 pub fn set(conn: &Conn, number: c_int) {
     table::set_broker(number);
-    conn.estate.store(number + 1, Ordering::Relaxed);
+    conn.holding.estate.store(number + 1, Ordering::Relaxed);
 }
 
 /// The connection is closed, or drained.
 pub fn drop_of(conn: &Conn) {
-    let number = conn.estate.swap(0, Ordering::Relaxed) - 1;
+    let number = conn.holding.estate.swap(0, Ordering::Relaxed) - 1;
     if number >= 0 && !process::is_borrowed() {
         table::clear(number);
         sys::close(number);
@@ -210,10 +263,10 @@ pub fn drop_of(conn: &Conn) {
 /// The program puts something else under the number.
 pub fn abandon(number: c_int) {
     for fd in 0..table::end() {
-        if let Entry::Conn(conn) = table::get(fd)
-            && conn.estate.load(Ordering::Relaxed) == number + 1
+        if let Entry::Conn(conn) = entry::get(fd)
+            && conn.holding.estate.load(Ordering::Relaxed) == number + 1
         {
-            conn.estate.store(0, Ordering::Relaxed);
+            conn.holding.estate.store(0, Ordering::Relaxed);
             table::clear(number);
         }
     }
@@ -269,7 +322,7 @@ fn is_estate(number: c_int) -> bool {
 
 /// The estate of a socket that this process got as `fd`, with the socket's settings. `None`: it
 /// is not what it should be.
-pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<passing::Settings> {
+pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<Settings> {
     let memfd = Memfd { fd: memfd };
     let header = header_of(memfd.fd).filter(|header| header.cookie == cookie)?;
     let number = memfd.keep()?;
@@ -285,14 +338,14 @@ pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<passing::Settin
 }
 
 /// An estate of a connection that this process holds already: it counts once.
-pub fn own(conn: &Conn, memfd: c_int) -> Option<passing::Settings> {
+pub fn own(conn: &Conn, memfd: c_int) -> Option<Settings> {
     let memfd = Memfd { fd: memfd };
     conn.one_less_holds();
     header_of(memfd.fd).map(|header| header.settings())
 }
 
 /// The settings of `conn`'s socket before it was passed on.
-pub fn settings_of(conn: &Conn) -> Option<passing::Settings> {
+pub fn settings_of(conn: &Conn) -> Option<Settings> {
     header_of(of(conn)?).map(|header| header.settings())
 }
 
@@ -308,8 +361,8 @@ fn over(fd: c_int, number: c_int, header: &Header, side: *mut Side) -> Option<&'
     let pages = Mapped { base, side, max_class };
     let conn = Conn::over(fd, pages, header.is_acceptor != 0, header.read_before)?;
     conn.share();
-    conn.plain.store(1, Ordering::Relaxed);
-    table::set_conn(fd, conn);
+    conn.holding.plain.store(1, Ordering::Relaxed);
+    table::set_conn(fd, conn.address());
     Some(conn)
 }
 
@@ -324,7 +377,7 @@ fn adopt_one(number: c_int) -> bool {
             continue;
         }
         if let Some(conn) = found {
-            conn.name(fd);
+            entry::name(conn, fd);
             continue;
         }
         let Some(conn) = over(fd, number, &header, side) else { return false };

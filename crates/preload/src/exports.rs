@@ -2,6 +2,8 @@
 //!
 //! Each looks its descriptor up and takes one of three ways: nothing there, libc; a candidate,
 //! libc and a count; a connection with a channel, `recv`, `send`, `poll` or `set`.
+//!
+//! Storey 7: exports.
 
 pub mod aio;
 mod aliases;
@@ -16,18 +18,19 @@ mod wait;
 use core::ffi::c_int;
 
 use crate::conn::Conn;
+use crate::entry::Entry;
 use crate::in_flight::Inside;
 use crate::iov::Buffers;
 use crate::send::Source;
 use crate::sys::{self, IoVec, Ret};
-use crate::table::{self, Entry, Way};
-use crate::{guest, in_flight, memory, options, process, promote, recv, send};
+use crate::table::Way;
+use crate::{entry, guest, in_flight, life, memory, process, promote, recv, send};
 
 /// What `fd` is, and if it is a candidate the mark that keeps it one until the call is over. A
 /// connection never gets a call that took it for a candidate.
 #[inline]
 fn entered(fd: c_int, may_offer: bool) -> (Entry, Option<Inside>) {
-    let entry = table::get(fd);
+    let entry = entry::get(fd);
     if !matches!(entry, Entry::Candidate(_)) {
         return (entry, None);
     }
@@ -35,7 +38,7 @@ fn entered(fd: c_int, may_offer: bool) -> (Entry, Option<Inside>) {
         promote::at_once(fd);
     }
     let inside = in_flight::enter(fd);
-    (table::get(fd), inside)
+    (entry::get(fd), inside)
 }
 
 /// Runs `kernel` on a candidate that was entered, and counts it.
@@ -43,7 +46,7 @@ fn entered(fd: c_int, may_offer: bool) -> (Entry, Option<Inside>) {
 fn counted(fd: c_int, inside: Inside, way: Way, kernel: impl FnOnce() -> isize) -> isize {
     let ret = kernel();
     in_flight::leave(fd, inside);
-    if let Entry::Candidate(candidate) = table::get(fd) {
+    if let Entry::Candidate(candidate) = entry::get(fd) {
         promote::after_call(fd, candidate, ret, way);
     }
     ret
@@ -114,8 +117,8 @@ fn transmit(
 /// handles urgent bytes stays TCP: what its counters say is hard to tell from then on.
 #[inline]
 fn way_of(fd: c_int, way: Way, flags: c_int, aside: c_int) -> Way {
-    if flags & sys::MSG_OOB != 0 && matches!(table::get(fd), Entry::Candidate(_)) {
-        options::leave_to_others(fd);
+    if flags & sys::MSG_OOB != 0 && matches!(entry::get(fd), Entry::Candidate(_)) {
+        life::leave_to_others(fd);
     }
     if flags & (aside | sys::MSG_OOB) == 0 { way } else { Way::Nowhere }
 }

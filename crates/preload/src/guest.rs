@@ -13,9 +13,11 @@
 //! | `directory` | which address is which guest's |
 //! | `change` | the vsock connection takes the socket's place |
 //! | `options`, `moved` | options and calls afterwards |
+//!
+//! Storey 4: life.
 
 mod change;
-mod directory;
+pub mod directory;
 mod moved;
 mod options;
 
@@ -24,10 +26,10 @@ use core::sync::atomic::Ordering;
 
 use yasmin_control::{CONTROL_VERSION, FromBroker, Role, ToBroker, guest, silence};
 
+use crate::entry::{self, Entry};
 use crate::errand::{Errand, wait, wait_ns};
 use crate::sys::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT, SOL_SOCKET, call};
-use crate::table::{self, Entry};
-use crate::{clock, memory, process, settings, tcp};
+use crate::{clock, memory, process, settings, table, tcp};
 
 pub use moved::{abandon, end_unread, received, send, sent, shutdown, unname, unread};
 pub use options::{refuses_option, shares_option};
@@ -38,9 +40,6 @@ use directory::{AF_INET, AF_INET6, table};
 
 /// The acceptor has said READY: the connector answers at once, or something is very wrong.
 const GO_WITHIN_MS: u64 = 2000;
-
-/// struct linger: on, after 0 seconds.
-const LINGER_0: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 
 /// Whether a new socket may come to be moved.
 pub fn marks(domain: c_int, kind: c_int, protocol: c_int) -> bool {
@@ -58,7 +57,7 @@ pub unsafe fn prepare(fd: c_int, addr: *const c_void, len: u32) -> Option<Errand
     let table = table()?;
     let addr = addr.cast::<u8>();
     let len = len as usize;
-    if !matches!(table::get(fd), Entry::Fresh) || !memory::is_readable(addr, len.min(28)) {
+    if !matches!(entry::get(fd), Entry::Fresh) || !memory::is_readable(addr, len.min(28)) {
         return None;
     }
     // SAFETY: readable.
@@ -95,7 +94,7 @@ fn fits(fd: c_int) -> bool {
 
 /// A set watches the TCP socket by now, and would go on to.
 fn is_watched(fd: c_int) -> bool {
-    table::watch(fd).is_none_or(|watch| !watch.first.load(Ordering::Relaxed).is_null())
+    table::watched(fd).is_none_or(|first| !first.load(Ordering::Relaxed).is_null())
 }
 
 /// After the program's connect, which has succeeded or is in progress: true if the connection
@@ -176,7 +175,7 @@ fn move_acceptor(fd: c_int) -> Accepted {
     while len < go.len() {
         if !wait(vsock, POLLIN, until_ns) {
             drop(change);
-            sys::setsockopt_bytes(fd, SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
+            sys::setsockopt_bytes(fd, SOL_SOCKET, sys::SO_LINGER, &sys::LINGER_0);
             sys::close(fd);
             return Accepted::Reset;
         }

@@ -11,32 +11,21 @@
 //!
 //! Where the last of these lets go of them, the connection is reset, since the other program
 //! would otherwise read on behind a gap.
+//!
+//! Storey 4: life.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::conn::Conn;
+use crate::entry::{self, Entry};
 use crate::image::Image;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
-use crate::table::{self, Entry};
-use crate::{clock, estate, options, process, tcp};
+use crate::{clock, estate, holders, life, process, table, tcp};
 
 /// How long an exec waits for other processes to let go of what has bytes unread, all of its
 /// connections together.
 const OTHERS_WITHIN_MS: u64 = 200;
-
-/// What an exec that is under way has done to a connection, to be undone if it fails.
-#[repr(C)]
-pub struct Handed {
-    /// Which exec or start looked at it last.
-    walk: AtomicU32,
-    /// How the count of holders was changed.
-    counted: AtomicI32,
-    /// Not 0: its close was made a reset.
-    lingers: AtomicU32,
-    /// Not 0: a child that borrows this memory has it under a number of its own.
-    lent: AtomicU32,
-}
 
 static WALK: AtomicU32 = AtomicU32::new(0);
 
@@ -67,13 +56,13 @@ pub fn before_exec(image: impl Fn() -> Image) {
     }
     // What it does not inherit is closed.
     for fd in 0..table::end() {
-        match table::get(fd) {
-            Entry::Conn(conn) if conn.fd() == fd && !conn.handed.is_of(walk) => {
-                conn.handed.begin(walk);
-                conn.closes_by_exec(fd);
+        match entry::get(fd) {
+            Entry::Conn(conn) if conn.fd() == fd && !conn.holding.handed.is_of(walk) => {
+                conn.holding.handed.begin(walk);
+                closes_by_exec(conn, fd);
             }
             Entry::Candidate(candidate) => {
-                process::drop_slot(candidate.slot());
+                holders::drop_slot(candidate.slot());
                 table::clear(fd);
             }
             _ => {}
@@ -91,23 +80,23 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
     let walk = WALK.fetch_add(1, Ordering::Relaxed) + 1;
     let until_ns = clock::now_ns() + OTHERS_WITHIN_MS * 1_000_000;
     for fd in 0..table::end() {
-        if let Entry::Conn(conn) = table::of_lender(fd)
+        if let Entry::Conn(conn) = entry::of_lender(fd)
             && let Some(number) = estate::of(conn)
         {
             estate::set_inherited(number, false);
         }
     }
     for fd in 0..table::end() {
-        let entry = table::of_lender(fd);
-        let is_lent = matches!(entry, Entry::Conn(conn) if conn.handed.is_lent());
+        let entry = entry::of_lender(fd);
+        let is_lent = matches!(entry, Entry::Conn(conn) if conn.holding.handed.is_lent());
         let concerns = matches!(entry, Entry::Candidate(_) | Entry::Conn(_));
         if !concerns || closes_on_exec(fd) && !is_lent {
             continue;
         }
         match entry {
-            Entry::Conn(conn) if !conn.handed.is_of(walk) => {
-                conn.handed.begin(walk);
-                conn.hand_over(fd, way, image, until_ns);
+            Entry::Conn(conn) if !conn.holding.handed.is_of(walk) => {
+                conn.holding.handed.begin(walk);
+                hand_over(conn, fd, way, image, until_ns);
             }
             Entry::Candidate(_) => table::clear(fd),
             _ => {}
@@ -121,10 +110,10 @@ pub fn exec_failed() {
     let saved = sys::errno();
     let walk = WALK.load(Ordering::Relaxed);
     for fd in 0..table::end() {
-        if let Entry::Conn(conn) = table::of_lender(fd)
-            && conn.handed.is_of(walk)
+        if let Entry::Conn(conn) = entry::of_lender(fd)
+            && conn.holding.handed.is_of(walk)
         {
-            conn.takes_back(fd);
+            takes_back(conn, fd);
         }
     }
     sys::set_errno(saved);
@@ -132,31 +121,31 @@ pub fn exec_failed() {
 
 /// libc will write to `fd` by itself.
 pub fn leave_writes(fd: c_int) {
-    match table::get(fd) {
+    match entry::get(fd) {
         Entry::Conn(conn) => conn.park_tx_for_good(fd),
-        _ => options::leave_to_others(fd),
+        _ => life::leave_to_others(fd),
     }
 }
 
 /// libc will read from `fd` by itself, which it cannot do from a ring.
 pub fn leave_reads(fd: c_int) {
-    if let Entry::Conn(conn) = table::get(fd) {
+    if let Entry::Conn(conn) = entry::get(fd) {
         conn.park_for_good(fd);
         conn.settle(fd);
-        if !conn.retires_drained(fd) {
+        if !life::retires_drained(conn, fd) {
             tcp::reset(fd);
         }
     } else {
-        options::leave_to_others(fd);
+        life::leave_to_others(fd);
     }
 }
 
 /// A child that borrows this memory gives `fd` another number, which it may leave to the program
 /// that it becomes.
 pub fn lend(fd: c_int) {
-    match table::of_lender(fd) {
+    match entry::of_lender(fd) {
         Entry::Conn(conn) => {
-            conn.handed.lent.store(1, Ordering::Relaxed);
+            conn.holding.handed.lent.store(1, Ordering::Relaxed);
             conn.park_for_good(fd);
         }
         Entry::Candidate(_) => table::clear(fd),
@@ -164,133 +153,96 @@ pub fn lend(fd: c_int) {
     }
 }
 
-impl Handed {
-    /// Of a connection that was just made.
-    pub fn reset(&self) {
-        self.begin(0);
-        self.lent.store(0, Ordering::Relaxed);
+fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Image, until_ns: u64) {
+    conn.park_for_good(fd);
+    conn.settle(fd);
+    if life::retires_drained(conn, fd) {
+        return;
     }
-
-    fn is_lent(&self) -> bool {
-        self.lent.load(Ordering::Relaxed) != 0
+    let image = image();
+    if image == Image::Missing {
+        return;
     }
-
-    fn is_of(&self, walk: u32) -> bool {
-        self.walk.load(Ordering::Relaxed) == walk
+    if image == Image::Library && way == Way::Exec {
+        await_others(conn, until_ns);
     }
-
-    fn begin(&self, walk: u32) {
-        self.walk.store(walk, Ordering::Relaxed);
-        self.counted.store(0, Ordering::Relaxed);
-        self.lingers.store(0, Ordering::Relaxed);
+    let is_heir = image == Image::Library && leaves(conn, fd, way);
+    let handed = &conn.holding.handed;
+    match way {
+        // Counted here, since this process may let go before the other has begun.
+        Way::Start | Way::Borrowed if is_heir => {
+            conn.one_more_holds();
+            handed.counted.store(1, Ordering::Relaxed);
+        }
+        Way::Start | Way::Borrowed => conn.side().rx.foreign.store(1, Ordering::Relaxed),
+        Way::Exec if is_heir => {}
+        Way::Exec => {
+            conn.side().rx.foreign.store(1, Ordering::Relaxed);
+            handed.counted.store(-1, Ordering::Relaxed);
+            if conn.lets_go() {
+                tcp::reset(fd);
+            }
+        }
     }
 }
 
-impl Conn {
-    /// Plain TCP, if nothing is unread. Parked for good.
-    pub fn retires_drained(&'static self, fd: c_int) -> bool {
-        {
-            let Ok(_rx) = self.lock_rx(fd) else { return true };
-            if self.is_unread() || self.receiver().is_broken() {
-                return false;
-            }
-        }
-        // Nothing comes by ring any more, so it stays drained.
-        self.retire(fd);
-        true
+/// A server that starts a program for each connection forks, and closes it in the parent:
+/// that may come after the child's exec. A parent that keeps it costs this wait.
+/// What is an estate already may be shared.
+fn await_others(conn: &Conn, until_ns: u64) {
+    if estate::of(conn).is_some() {
+        return;
     }
-
-    fn hand_over(&'static self, fd: c_int, way: Way, image: &impl Fn() -> Image, until_ns: u64) {
-        self.park_for_good(fd);
-        self.settle(fd);
-        if self.retires_drained(fd) {
-            return;
-        }
-        let image = image();
-        if image == Image::Missing {
-            return;
-        }
-        if image == Image::Library && way == Way::Exec {
-            self.await_others(until_ns);
-        }
-        let is_heir = image == Image::Library && self.leaves(fd, way);
-        let handed = &self.handed;
-        match way {
-            // Counted here, since this process may let go before the other has begun.
-            Way::Start | Way::Borrowed if is_heir => {
-                self.one_more_holds();
-                handed.counted.store(1, Ordering::Relaxed);
-            }
-            Way::Start | Way::Borrowed => self.side().rx.foreign.store(1, Ordering::Relaxed),
-            Way::Exec if is_heir => {}
-            Way::Exec => {
-                self.side().rx.foreign.store(1, Ordering::Relaxed);
-                handed.counted.store(-1, Ordering::Relaxed);
-                if self.lets_go() {
-                    tcp::reset(fd);
-                }
-            }
-        }
+    while !conn.is_sole_holder() && clock::now_ns() < until_ns {
+        // SAFETY: no memory involved: a sleep of a millisecond.
+        unsafe { call!(poll, 0, 0, 1) };
     }
+}
 
-    /// A server that starts a program for each connection forks, and closes it in the parent:
-    /// that may come after the child's exec. A parent that keeps it costs this wait.
-    /// What is an estate already may be shared.
-    fn await_others(&self, until_ns: u64) {
-        if estate::of(self).is_some() {
-            return;
-        }
-        while !self.is_sole_holder() && clock::now_ns() < until_ns {
-            // SAFETY: no memory involved: a sleep of a millisecond.
-            unsafe { call!(poll, 0, 0, 1) };
-        }
+/// Its estate, made if need be, and if so entered when it `is_own`. `None`: other processes
+/// hold the end too, and share the ring as it is.
+pub fn estate_for(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<c_int> {
+    if let Some(number) = estate::of(conn) {
+        return Some(number);
     }
-
-    /// Its estate, made if need be, and if so entered when it `is_own`. `None`: other processes
-    /// hold the end too, and share the ring as it is.
-    pub fn estate(&'static self, fd: c_int, is_own: bool) -> Option<c_int> {
-        if let Some(number) = estate::of(self) {
-            return Some(number);
-        }
-        let (Ok(_rx), Ok(_tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else { return None };
-        if !self.is_sole_holder() {
-            return None;
-        }
-        let number = estate::make(self, fd)?;
-        if is_own {
-            estate::set(self, number);
-        }
-        Some(number)
+    let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
+    if !conn.is_sole_holder() {
+        return None;
     }
-
-    /// Has the next program inherit what is unread. False: it stays here.
-    fn leaves(&'static self, fd: c_int, way: Way) -> bool {
-        // A child that borrows this memory has numbers of its own.
-        let Some(number) = self.estate(fd, way != Way::Borrowed) else { return false };
-        estate::set_inherited(number, true);
-        true
+    let number = estate::make(conn, fd)?;
+    if is_own {
+        estate::set(conn, number);
     }
+    Some(number)
+}
 
-    fn closes_by_exec(&'static self, fd: c_int) {
-        let Ok(_rx) = self.lock_rx(fd) else { return };
-        self.handed.counted.store(-1, Ordering::Relaxed);
-        if self.lets_go() && self.is_unread() {
-            self.handed.lingers.store(1, Ordering::Relaxed);
-            self.end_unread(fd);
-        }
+/// Has the next program inherit what is unread. False: it stays here.
+fn leaves(conn: &'static Conn, fd: c_int, way: Way) -> bool {
+    // A child that borrows this memory has numbers of its own.
+    let Some(number) = estate_for(conn, fd, way != Way::Borrowed) else { return false };
+    estate::set_inherited(number, true);
+    true
+}
+
+fn closes_by_exec(conn: &'static Conn, fd: c_int) {
+    let Ok(_rx) = conn.lock_rx(fd) else { return };
+    conn.holding.handed.counted.store(-1, Ordering::Relaxed);
+    if conn.lets_go() && conn.is_unread() {
+        conn.holding.handed.lingers.store(1, Ordering::Relaxed);
+        conn.end_unread(fd);
     }
+}
 
-    fn takes_back(&'static self, fd: c_int) {
-        let handed = &self.handed;
-        if handed.lingers.swap(0, Ordering::Relaxed) != 0 {
-            sys::setsockopt_bytes(fd, SOL_SOCKET, SO_LINGER, &[0; 8]);
+fn takes_back(conn: &'static Conn, fd: c_int) {
+    let handed = &conn.holding.handed;
+    if handed.lingers.swap(0, Ordering::Relaxed) != 0 {
+        sys::setsockopt_bytes(fd, SOL_SOCKET, SO_LINGER, &[0; 8]);
+    }
+    match handed.counted.swap(0, Ordering::Relaxed) {
+        1 => {
+            conn.one_less_holds();
         }
-        match handed.counted.swap(0, Ordering::Relaxed) {
-            1 => {
-                self.one_less_holds();
-            }
-            -1 => self.holds_again(),
-            _ => {}
-        }
+        -1 => conn.holds_again(),
+        _ => {}
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Asked only for the sake of bytes that lie unread in a ring. A wrong "no" resets a
 //! connection; a wrong "yes" loses these bytes.
+//!
+//! Storey 1: system.
 
 use core::ffi::{c_char, c_int};
 

@@ -12,16 +12,14 @@
 //! than places, memory lent to a vfork child, a program that cancels threads, a kernel without
 //! membarrier), the call is counted in the entry itself, by compare-and-swap. A call that a
 //! handler leaves by a jump stays marked: its descriptor's number gets no channel any more.
+//!
+//! Storey 2: table.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
-use crate::process;
-use crate::sys::{self, call};
 use crate::table::{self, Candidate};
-
-const MEMBARRIER_CMD_PRIVATE_EXPEDITED: usize = 1 << 3;
-const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
+use crate::{barrier, process, sys};
 
 /// A cache line each.
 #[repr(align(64))]
@@ -39,18 +37,11 @@ const TRIES: usize = 4;
 
 static ALL: [Place; PLACES] =
     [const { Place { owner: AtomicU64::new(0), marked: AtomicU32::new(0) } }; PLACES];
-static HAS_BARRIER: AtomicBool = AtomicBool::new(false);
 
 /// What must be undone when the call is over.
 pub enum Inside {
     Marked(&'static AtomicU32),
     Counted,
-}
-
-pub fn start() {
-    // SAFETY: no memory involved.
-    let ret = unsafe { call!(membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) };
-    HAS_BARRIER.store(ret == 0, Ordering::Relaxed);
 }
 
 /// The calling thread's place.
@@ -73,7 +64,7 @@ fn take(place: &Place, me: u64) -> bool {
 /// A call on `fd` begins. `None`: it is no candidate any more.
 #[inline]
 pub fn enter(fd: c_int) -> Option<Inside> {
-    if HAS_BARRIER.load(Ordering::Relaxed)
+    if barrier::is_there()
         && process::calls_return()
         && let Some(place) = own()
         && place.marked.load(Ordering::Relaxed) == 0
@@ -115,15 +106,8 @@ pub fn is_marked(fd: c_int) -> bool {
 /// With the gate of `fd` closed: whether no thread is in a marked call on it, nor can be soon.
 pub fn is_clear(fd: c_int) -> bool {
     // Without the barrier nobody ever marked.
-    let is_fenced = !HAS_BARRIER.load(Ordering::Relaxed) || barrier();
+    let is_fenced = !barrier::is_there() || barrier::pass();
     is_fenced && !is_marked(fd)
-}
-
-/// Has all running threads of the process pass a barrier. False: the kernel does not do that.
-pub fn barrier() -> bool {
-    // SAFETY: no memory involved.
-    HAS_BARRIER.load(Ordering::Relaxed)
-        && unsafe { call!(membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) } == 0
 }
 
 /// In a forked child: the other threads are not here.

@@ -1,4 +1,6 @@
 //! The program's buffers: one or many, walked from an offset.
+//!
+//! Storey 1: system.
 
 use core::ffi::c_int;
 

@@ -10,6 +10,8 @@
 //! and SA_RESTART are libc's).
 //!
 //! Lock order: a set's lock, then a connection's receive lock, then its send lock.
+//!
+//! Storey 7: exports.
 #![no_std]
 
 use core::ffi::{c_char, c_int};
@@ -17,20 +19,28 @@ use core::ffi::{c_char, c_int};
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("libyasmin is written for x86-64 Linux so far");
 
+mod barrier;
 mod broker;
 mod clock;
 mod config;
 mod conn;
+mod entry;
+mod epoll_ctl;
+mod epoll_wait;
 mod errand;
 mod estate;
 mod exports;
+mod fork;
 mod guest;
 mod handover;
+mod holders;
 mod image;
 mod in_flight;
 mod iov;
+mod life;
 mod lock;
 mod memory;
+mod offer;
 mod options;
 mod passing;
 mod poll;
@@ -76,7 +86,7 @@ static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = 
 static FINI: extern "C" fn() = fini;
 
 extern "C" fn fini() {
-    process::exits();
+    fork::exits();
 }
 
 extern "C" fn init(
@@ -89,7 +99,8 @@ extern "C" fn init(
     config::read(environment);
     clock::calibrate();
     text::start();
-    process::start();
-    in_flight::start();
+    spin::find_rseq();
+    fork::start();
+    barrier::start();
     estate::adopt();
 }

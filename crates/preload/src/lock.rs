@@ -10,14 +10,14 @@
 //! barrier (membarrier), and looks at the lock again. Either it finds the lock free, or the
 //! holder, behind its store, finds the waiter. Every sleep is bounded: where a kernel has no such
 //! futex, no barrier, or where a vfork child let go in its parent's name, it is a nap.
+//!
+//! Storey 1: system.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
-use crate::clock;
-use crate::in_flight;
-use crate::process;
 use crate::sys::{self, TimeSpec, call};
+use crate::{barrier, clock, process};
 
 pub struct Lock {
     /// The holder's thread, as the kernel numbers them, or 0.
@@ -188,7 +188,7 @@ impl Lock {
             // Nobody sleeps here. Whoever is quicker makes it for the same holder or a later one.
             let _ = self.bed.compare_exchange(bed, holder, Ordering::SeqCst, Ordering::Relaxed);
         }
-        let is_fenced = in_flight::barrier();
+        let is_fenced = barrier::pass();
         if self.holder.load(Ordering::SeqCst) != holder {
             return;
         }

@@ -9,6 +9,8 @@
 //! Structures (headers, vectors, sets, times, lengths) are small: there the kernel is asked
 //! about each page that it was not asked about before. So no pointer of the program's to one of
 //! them faults here: `is_readable`, `is_writable`, `get` and `put` come before every look.
+//!
+//! Storey 1: system.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 

@@ -1,12 +1,17 @@
 //! Socket options, flags, ioctl, shutdown, dup and close of what is in the table.
+//!
+//! Storey 5: calls.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use crate::conn::Conn;
+use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
-use crate::table::{self, Entry};
-use crate::{broker, estate, guest, handover, memory, process, real, recv, set, settings};
+use crate::{
+    broker, estate, guest, handover, holders, life, memory, process, real, recv, set, settings,
+    table,
+};
 
 /// # Safety
 /// `value` as the program passed it.
@@ -19,7 +24,7 @@ pub unsafe fn setsockopt(
 ) -> c_int {
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, len) };
-    let entry = table::get(fd);
+    let entry = entry::get(fd);
     if let Entry::Guest(behind) = entry {
         // SAFETY: the program's own arguments.
         return unsafe { set_guest_option(fd, behind, (level, name), value, len) };
@@ -37,7 +42,7 @@ pub unsafe fn setsockopt(
     {
         match name {
             TCP_NODELAY => {
-                conn.nodelay.store(u32::from(number != 0), Ordering::Relaxed);
+                conn.settings.nodelay.store(u32::from(number != 0), Ordering::Relaxed);
                 return 0;
             }
             TCP_CORK => {
@@ -50,9 +55,9 @@ pub unsafe fn setsockopt(
     let ret = kernel();
     if ret == 0 && settings::is_needed_by(fd, level, name) {
         if let Entry::Conn(conn) = entry {
-            conn.leaves_ring.store(1, Ordering::Relaxed);
+            conn.settings.leaves_ring.store(1, Ordering::Relaxed);
         }
-        leave_to_others(fd);
+        life::leave_to_others(fd);
     }
     ret
 }
@@ -104,18 +109,10 @@ unsafe fn get_guest_option(
 
 /// The kernel hears of a cork only when something goes by TCP under it.
 fn cork(conn: &'static Conn, fd: c_int, on: bool) {
-    conn.cork.store(u32::from(on), Ordering::Relaxed);
+    conn.settings.cork.store(u32::from(on), Ordering::Relaxed);
     let Ok(_tx) = conn.lock_tx(fd) else { return };
-    if !on && conn.kernel_corked.swap(0, Ordering::Relaxed) != 0 {
+    if !on && conn.settings.kernel_corked.swap(0, Ordering::Relaxed) != 0 {
         sys::setsockopt_bytes(fd, SOL_TCP, TCP_CORK, &0u32.to_ne_bytes());
-    }
-}
-
-/// Before bytes go by TCP: the program's cork holds for them. Under the send lock.
-pub fn apply_cork(conn: &Conn, fd: c_int) {
-    let is_corked = conn.cork.load(Ordering::Relaxed) != 0;
-    if is_corked && conn.kernel_corked.swap(1, Ordering::Relaxed) == 0 {
-        sys::setsockopt_bytes(fd, SOL_TCP, TCP_CORK, &1u32.to_ne_bytes());
     }
 }
 
@@ -128,13 +125,13 @@ pub unsafe fn getsockopt(
     value: *mut c_void,
     len: *mut u32,
 ) -> c_int {
-    if let Entry::Guest(behind) = table::get(fd) {
+    if let Entry::Guest(behind) = entry::get(fd) {
         // SAFETY: the program's own arguments.
         return unsafe { get_guest_option(fd, behind, (level, name), value, len) };
     }
     if level == SOL_TCP
         && name == sys::TCP_ZEROCOPY_RECEIVE
-        && let Entry::Conn(conn) = table::get(fd)
+        && let Entry::Conn(conn) = entry::get(fd)
     {
         conn.park_rx_for_good(fd);
         // SAFETY: the program's own arguments.
@@ -147,10 +144,10 @@ pub unsafe fn getsockopt(
     if ret != 0 || level != SOL_TCP || !matches!(name, TCP_NODELAY | TCP_CORK) {
         return ret;
     }
-    if let Entry::Conn(conn) = table::get(fd)
+    if let Entry::Conn(conn) = entry::get(fd)
         && !conn.is_plain()
     {
-        let own = if name == TCP_NODELAY { &conn.nodelay } else { &conn.cork };
+        let own = if name == TCP_NODELAY { &conn.settings.nodelay } else { &conn.settings.cork };
         // SAFETY: the kernel just wrote up to 4 bytes there.
         unsafe {
             let bytes = own.load(Ordering::Relaxed).to_ne_bytes();
@@ -178,7 +175,7 @@ unsafe fn skip_ring(conn: &'static Conn, fd: c_int, value: *mut c_void, len: *mu
     if skip == 0 || len < 16 || !memory::is_writable(words, 6.min(len as usize / 4)) {
         return false;
     }
-    let unread = sys::int_ioctl(fd, sys::FIONREAD).saturating_add(ring_unread(conn, fd));
+    let unread = sys::int_ioctl(fd, sys::FIONREAD).saturating_add(recv::ring_unread(conn, fd));
     // SAFETY: the program vouches for `len` bytes, at least 16.
     unsafe {
         words.add(LENGTH).write_unaligned(0);
@@ -196,7 +193,7 @@ unsafe fn skip_ring(conn: &'static Conn, fd: c_int, value: *mut c_void, len: *mu
 /// # Safety
 /// `arg` as the program passed it.
 pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
-    if let Entry::Guest(behind) = table::get(fd) {
+    if let Entry::Guest(behind) = entry::get(fd) {
         match request & 0xffff_ffff {
             sys::FIONREAD if memory::is_writable(arg as *mut c_int, 1) => {
                 // SAFETY: the program's own variable.
@@ -220,7 +217,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
         return ret;
     }
     let value = arg as *mut c_int;
-    let conn = match table::get(fd) {
+    let conn = match entry::get(fd) {
         Entry::Conn(conn) => Some(conn),
         Entry::Candidate(_) => None,
         _ => return ret,
@@ -234,7 +231,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     let told = match (request, conn) {
         (settings::FIOASYNC, _) => {
             if number != 0 {
-                leave_to_others(fd);
+                life::leave_to_others(fd);
             }
             return ret;
         }
@@ -242,7 +239,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             conn.set_nonblocking(number != 0);
             return ret;
         }
-        (sys::FIONREAD, Some(conn)) => number.saturating_add(ring_unread(conn, fd)),
+        (sys::FIONREAD, Some(conn)) => number.saturating_add(recv::ring_unread(conn, fd)),
         // What lies in the ring stands before the mark.
         (sys::SIOCATMARK, Some(conn)) if number != 0 => {
             c_int::from(recv::before_tcp(conn, fd) == 0)
@@ -254,29 +251,20 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     ret
 }
 
-pub fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
-    let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
-    let receiver = conn.receiver();
-    match receiver.look(|| conn.read_position()) {
-        Ok(_) => receiver.unread_bytes() as c_int,
-        Err(_) => 0,
-    }
-}
-
 /// What the program is to be told of unread bytes with what it receives, if it asked for that.
 pub fn told_unread(conn: &'static Conn, fd: c_int) -> Option<c_int> {
-    if conn.leaves_ring.load(Ordering::Relaxed) == 0 {
+    if conn.settings.leaves_ring.load(Ordering::Relaxed) == 0 {
         return None;
     }
     let asked = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_INQ, 4);
     asked.filter(|asked| *asked != 0)?;
-    Some(sys::int_ioctl(fd, sys::FIONREAD).saturating_add(ring_unread(conn, fd)))
+    Some(sys::int_ioctl(fd, sys::FIONREAD).saturating_add(recv::ring_unread(conn, fd)))
 }
 
 /// # Safety
 /// `arg` as the program passed it.
 pub unsafe fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
-    if matches!(table::get(fd), Entry::Broker) {
+    if matches!(entry::get(fd), Entry::Own) {
         sys::set_errno(sys::EBADF);
         return -1;
     }
@@ -288,13 +276,13 @@ pub unsafe fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     match cmd {
         sys::F_DUPFD | sys::F_DUPFD_CLOEXEC => duplicated(fd, ret),
         sys::F_SETFL => {
-            if let Entry::Conn(conn) = table::get(fd)
+            if let Entry::Conn(conn) = entry::get(fd)
                 && let Some(_pin) = conn.pin(fd)
             {
                 conn.set_nonblocking(arg & sys::O_NONBLOCK as usize != 0);
             }
             if settings::is_needed_by_flags(arg) {
-                leave_to_others(fd);
+                life::leave_to_others(fd);
             }
         }
         _ => {}
@@ -308,9 +296,9 @@ pub fn duplicated(from: c_int, to: c_int) {
         return handover::lend(from);
     }
     renumbered(to);
-    match table::get(from) {
+    match entry::get(from) {
         Entry::Conn(conn) => {
-            conn.name(to);
+            entry::name(conn, to);
             leave_to_stdio(conn, to);
             // Which descriptor a set knows it by is no longer one question.
             if let Ok(_rx) = conn.lock_rx(from) {
@@ -318,7 +306,7 @@ pub fn duplicated(from: c_int, to: c_int) {
             }
         }
         Entry::Candidate(candidate) => {
-            process::drop_slot(candidate.slot());
+            holders::drop_slot(candidate.slot());
             table::clear(from);
         }
         Entry::Set(set) => set::named(set, to),
@@ -336,7 +324,7 @@ pub fn copied(to: c_int) {
     if let Some(own) = cookie(to) {
         let is_same = |fd: &c_int| {
             *fd != to
-                && matches!(table::get(*fd), Entry::Conn(_) | Entry::Candidate(_))
+                && matches!(entry::get(*fd), Entry::Conn(_) | Entry::Candidate(_))
                 && cookie(*fd) == Some(own)
         };
         if let Some(from) = (0..table::end()).find(is_same) {
@@ -365,19 +353,19 @@ pub fn renumbered(fd: c_int) {
 
 /// The program is about to close `fd`: bookkeeping only.
 pub fn forget(fd: c_int) {
-    match table::get(fd) {
-        Entry::Conn(conn) => conn.unname(fd),
+    match entry::get(fd) {
+        Entry::Conn(conn) => life::unname(conn, fd),
         Entry::Set(set) => set::unnamed(set, fd),
         Entry::Candidate(candidate) => {
-            process::drop_slot(candidate.slot());
+            holders::drop_slot(candidate.slot());
             if candidate.is_pending()
-                && let Some(watch) = table::watch(fd)
+                && let Some(offer) = table::offer(fd)
             {
-                broker::release(watch.offer_id.load(Ordering::Relaxed));
+                broker::release(offer.load(Ordering::Relaxed));
             }
             table::clear(fd);
         }
-        Entry::Broker => {
+        Entry::Own => {
             broker::abandon(fd);
             estate::abandon(fd);
             guest::abandon(fd);
@@ -392,7 +380,7 @@ pub fn forget(fd: c_int) {
 /// # Safety
 /// As libc's close.
 pub unsafe fn close(fd: c_int) -> c_int {
-    if matches!(table::get(fd), Entry::Broker) {
+    if matches!(entry::get(fd), Entry::Own) {
         // The program closes what it never opened, as daemons do in a loop.
         sys::set_errno(sys::EBADF);
         return -1;
@@ -404,9 +392,9 @@ pub unsafe fn close(fd: c_int) -> c_int {
 
 /// The program is about to close `fd`, which it opened.
 pub fn closes(fd: c_int) {
-    match table::get(fd) {
+    match entry::get(fd) {
         Entry::Nothing => set::number_closed(fd),
-        Entry::Broker => {}
+        Entry::Own => {}
         _ => {
             process::refresh();
             if !process::is_borrowed() {
@@ -429,8 +417,8 @@ pub unsafe fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
     let mut ret = 0;
     let end = (table::end() as u32).min(last.saturating_add(1));
     for fd in first..end.max(first) {
-        match table::get(fd as c_int) {
-            Entry::Broker => {
+        match entry::get(fd as c_int) {
+            Entry::Own => {
                 if fd > from {
                     // SAFETY: part of the program's range.
                     ret |= unsafe { real::close_range(from, fd - 1, flags) };
@@ -455,7 +443,7 @@ pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
     let kernel = || unsafe {
         flags.map_or_else(|| real::dup2(from, to), |flags| real::dup3(from, to, flags))
     };
-    if matches!(table::get(from), Entry::Broker) {
+    if matches!(entry::get(from), Entry::Own) {
         sys::set_errno(sys::EBADF);
         return -1;
     }
@@ -487,7 +475,7 @@ pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
 /// # Safety
 /// As libc's shutdown.
 pub unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Entry::Conn(conn) = table::get(fd) {
+    if let Entry::Conn(conn) = entry::get(fd) {
         if how == 0 || how == 2 {
             conn.park_rx_for_good(fd);
         }
@@ -497,20 +485,8 @@ pub unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::shutdown(fd, how) };
-    match table::get(fd) {
+    match entry::get(fd) {
         Entry::Guest(behind) => guest::shutdown(behind, how, kernel),
         _ => kernel(),
-    }
-}
-
-/// Something that this library does not see will use `fd`: it stays TCP from now on.
-pub fn leave_to_others(fd: c_int) {
-    match table::get(fd) {
-        Entry::Conn(conn) => conn.park_for_good(fd),
-        Entry::Candidate(candidate) => {
-            process::drop_slot(candidate.slot());
-            table::clear(fd);
-        }
-        _ => {}
     }
 }

@@ -5,69 +5,29 @@
 //! message is sent; the library of the process that receives the message claims it, and both
 //! read on under the locks in it. The socket is marked meanwhile, so that nobody asks the broker
 //! for sockets that bring nothing, and set to end by a reset, should nobody ever claim it.
+//!
+//! Storey 4: life.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 use yasmin_channel::estate::MARK;
 use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
 
 use crate::conn::Conn;
+use crate::entry::{self, Entry};
 use crate::errand::{Answer, Errand};
-use crate::sys::{self, MsgHdr, SO_COOKIE, SO_LINGER, SO_PEERCRED, SOL_SOCKET, SOL_TCP, call};
-use crate::table::{self, Entry};
-use crate::{broker, clock, estate, image, process, set, tcp};
+use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, call};
+use crate::{broker, clock, estate, handover, holders, image, life, process, set, table, tcp};
 
-const TCP_NOTSENT_LOWAT: c_int = 25;
-/// struct linger { l_onoff: 1, l_linger: 0 }
-const LINGER_0: u64 = 1;
-
-/// What the program has set, and the mark takes the place of.
-#[derive(Clone, Copy)]
-pub struct Settings {
-    pub lowat: u32,
-    /// struct linger.
-    pub linger: u64,
-}
 const SCM_RIGHTS: c_int = 1;
 
 /// The broker answers at once, or the machine is in trouble.
 const ANSWER_WITHIN_MS: u64 = 2000;
 
-/// This process passed on, or got, what had bytes unread: what it receives may be its own.
-static HAS_PASSED: AtomicBool = AtomicBool::new(false);
-
-/// TCP_NOTSENT_LOWAT of a TCP socket.
-pub fn lowat(fd: c_int) -> Option<u32> {
-    sys::getsockopt_u64(fd, SOL_TCP, TCP_NOTSENT_LOWAT, 4).map(|value| value as u32)
-}
-
-fn set_lowat(fd: c_int, value: u32) {
-    sys::setsockopt_bytes(fd, SOL_TCP, TCP_NOTSENT_LOWAT, &value.to_ne_bytes());
-}
-
-/// SO_LINGER of a socket.
-pub fn linger(fd: c_int) -> u64 {
-    sys::getsockopt_u64(fd, SOL_SOCKET, SO_LINGER, 8).unwrap_or(0)
-}
-
-fn set_linger(fd: c_int, value: u64) {
-    sys::setsockopt_bytes(fd, SOL_SOCKET, SO_LINGER, &value.to_ne_bytes());
-}
-
 fn mark(fd: c_int) {
-    set_linger(fd, LINGER_0);
-    set_lowat(fd, MARK);
-}
-
-/// Nothing is unread any more, whoever claims it.
-pub fn drained(conn: &Conn, fd: c_int) {
-    if HAS_PASSED.load(Ordering::Relaxed)
-        && lowat(fd) == Some(MARK)
-        && let Some(settings) = estate::settings_of(conn)
-    {
-        set_linger(fd, settings.linger);
-    }
+    estate::set_linger(fd, u64::from_ne_bytes(sys::LINGER_0));
+    estate::set_lowat(fd, MARK);
 }
 
 fn until_ns() -> u64 {
@@ -90,7 +50,7 @@ pub unsafe fn before(via: c_int, msg: &MsgHdr) {
 /// # Safety
 /// As above.
 pub unsafe fn failed(msg: &MsgHdr) {
-    if HAS_PASSED.load(Ordering::Relaxed) {
+    if estate::has_passed() {
         let saved = sys::errno();
         // SAFETY: the caller's.
         unsafe { for_each_right(msg, take_back) };
@@ -147,20 +107,20 @@ unsafe fn for_each_right(msg: &MsgHdr, mut each: impl FnMut(c_int)) {
 }
 
 fn pass(fd: c_int, via: c_int) {
-    match table::get(fd) {
+    match entry::get(fd) {
         Entry::Conn(conn) => {
             process::refresh();
             conn.park_for_good(fd);
             conn.settle(fd);
-            if !conn.retires_drained(fd) {
-                HAS_PASSED.store(true, Ordering::Relaxed);
+            if !life::retires_drained(conn, fd) {
+                estate::note_passed();
                 if !may_claim(via) || !leave(conn, fd) {
                     conn.side().rx.foreign.store(1, Ordering::Relaxed);
                 }
             }
         }
         Entry::Candidate(candidate) => {
-            process::drop_slot(candidate.slot());
+            holders::drop_slot(candidate.slot());
             table::clear(fd);
         }
         Entry::Fresh => table::clear(fd),
@@ -192,7 +152,7 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
     if process::is_borrowed() {
         return false;
     }
-    let Some(number) = conn.estate(fd, true) else { return false };
+    let Some(number) = handover::estate_for(conn, fd, true) else { return false };
     let (Some(errand), Some(socket)) = (Errand::open(), broker::named(fd)) else { return false };
     let message = ToBroker::Leave { version: CONTROL_VERSION, socket };
     match errand.hear(message, &[], until_ns()) {
@@ -214,8 +174,8 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
 }
 
 fn take_back(fd: c_int) {
-    if let Entry::Conn(conn) = table::get(fd)
-        && lowat(fd) == Some(MARK)
+    if let Entry::Conn(conn) = entry::get(fd)
+        && estate::lowat(fd) == Some(MARK)
         && let Claimed::Estate { memfd, left } = claim(fd)
     {
         let settings = estate::own(conn, memfd);
@@ -225,9 +185,9 @@ fn take_back(fd: c_int) {
 
 /// This process got `fd`. `asks`: whether the broker is asked, if that is known.
 fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
-    let Some(lowat) = lowat(fd) else { return set::came_back(fd) };
+    let Some(lowat) = estate::lowat(fd) else { return set::came_back(fd) };
     let is_marked = lowat == MARK && *asks.get_or_insert_with(|| own_user_at(via).is_some());
-    if !is_marked && !HAS_PASSED.load(Ordering::Relaxed) {
+    if !is_marked && !estate::has_passed() {
         return;
     }
     let Some(cookie) = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) else { return };
@@ -237,7 +197,7 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
     }
     let holder = holder_of(cookie);
     if let Some(conn) = holder {
-        conn.name(fd);
+        entry::name(conn, fd);
     }
     if !is_marked {
         return;
@@ -254,7 +214,7 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
             return tcp::reset(fd);
         }
     };
-    HAS_PASSED.store(true, Ordering::Relaxed);
+    estate::note_passed();
     let settings = match holder {
         Some(conn) => estate::own(conn, memfd),
         None => estate::adopt_for(fd, memfd, cookie),
@@ -293,17 +253,17 @@ fn claim(fd: c_int) -> Claimed {
     }
 }
 
-fn unmark(fd: c_int, left: u64, own: Option<Settings>) {
+fn unmark(fd: c_int, left: u64, own: Option<estate::Settings>) {
     if left == 0 {
-        let own = own.unwrap_or(Settings { lowat: 0, linger: 0 });
-        set_lowat(fd, own.lowat);
-        set_linger(fd, own.linger);
+        let own = own.unwrap_or(estate::Settings { lowat: 0, linger: 0 });
+        estate::set_lowat(fd, own.lowat);
+        estate::set_linger(fd, own.linger);
     }
 }
 
 /// What this process has of the socket already.
 fn holder_of(cookie: u64) -> Option<&'static Conn> {
-    (0..table::end()).find_map(|at| match table::get(at) {
+    (0..table::end()).find_map(|at| match entry::get(at) {
         Entry::Conn(conn) if sys::getsockopt_u64(at, SOL_SOCKET, SO_COOKIE, 8) == Some(cookie) => {
             Some(conn)
         }

@@ -1,4 +1,6 @@
 //! poll and ppoll; select turns into the same.
+//!
+//! Storey 6: waits.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -6,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use yasmin_ring::{Park, Phase, Room, View};
 
 use crate::conn::Conn;
+use crate::entry::{self, Entry};
 use crate::set;
 use crate::signals::{self, Handled};
 use crate::spin::Tight;
@@ -13,7 +16,6 @@ use crate::sys::{
     self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, PollFd,
     call,
 };
-use crate::table::{self, Entry};
 use crate::timeout::Timeout;
 use crate::{clock, in_flight, process, real, spin, tcp};
 
@@ -41,7 +43,7 @@ impl Poll<'_> {
         self.fds
             .iter()
             .enumerate()
-            .filter_map(|(at, one)| table::conn_of(one.fd).map(|conn| (at, conn)))
+            .filter_map(|(at, one)| entry::conn_of(one.fd).map(|conn| (at, conn)))
     }
 
     /// libc's own, which may sleep.
@@ -78,7 +80,7 @@ impl Poll<'_> {
         let told = POLLIN | POLLPRI | POLLERR | POLLHUP | POLLRDHUP;
         for (at, conn) in self.conns() {
             let is_ready = self.fds[at].revents & told != 0;
-            conn.kernel_ready.store(u32::from(is_ready), Ordering::Relaxed);
+            conn.rx.kernel_ready.store(u32::from(is_ready), Ordering::Relaxed);
         }
     }
 
@@ -88,7 +90,7 @@ impl Poll<'_> {
         let mut has_candidate = false;
         let mut has_left = false;
         for one in self.fds.iter() {
-            match table::get(one.fd) {
+            match entry::get(one.fd) {
                 Entry::Conn(_) => has_conn = true,
                 Entry::Candidate(_) => has_candidate = true,
                 Entry::Set(_) => {
@@ -115,7 +117,7 @@ impl Poll<'_> {
     /// A candidate must not get its channel while a thread sleeps on it here.
     fn sleep_on_candidates(&mut self, timeout: Timeout) -> c_int {
         for one in self.fds.iter() {
-            if matches!(table::get(one.fd), Entry::Candidate(_)) {
+            if matches!(entry::get(one.fd), Entry::Candidate(_)) {
                 in_flight::enter_counted(one.fd);
             }
         }
@@ -124,7 +126,7 @@ impl Poll<'_> {
         self.note_ready();
         let saved = sys::errno();
         for one in self.fds.iter() {
-            if matches!(table::get(one.fd), Entry::Candidate(_)) {
+            if matches!(entry::get(one.fd), Entry::Candidate(_)) {
                 in_flight::leave_counted(one.fd);
             }
         }
@@ -153,7 +155,7 @@ impl Poll<'_> {
             let found = self.add_rings();
             if found > 0 {
                 if spin_until != 0 {
-                    self.conns().for_each(|(_, conn)| conn.rx_spin.won());
+                    self.conns().for_each(|(_, conn)| conn.rx.spin.won());
                 }
                 return found;
             }
@@ -173,7 +175,7 @@ impl Poll<'_> {
             if now < spin_until && self.any_awake() && !handled.is_past() {
                 self.watch(spin_until - now);
                 if clock::ticks() >= spin_until {
-                    self.conns().for_each(|(_, conn)| conn.rx_spin.lost());
+                    self.conns().for_each(|(_, conn)| conn.rx.spin.lost());
                 }
                 continue;
             }
@@ -206,13 +208,13 @@ impl Poll<'_> {
     /// Whether the kernel has to be asked before the rings may answer alone.
     fn must_ask(&self, first: bool) -> bool {
         for one in self.fds.iter() {
-            let Some(conn) = table::conn_of(one.fd) else { return true };
+            let Some(conn) = entry::conn_of(one.fd) else { return true };
             let asks_in = one.events & (POLLIN | POLLRDNORM) != 0;
             let Some(_pin) = conn.pin(one.fd) else { return true };
             if !ring_knows(conn, one) || asks_in && conn.receiver().phase() != Phase::Open {
                 return true;
             }
-            if conn.due(&conn.rx_looked_at, if first { LOOK_US } else { LOOK_US * 4 }) {
+            if conn.due(&conn.rx.looked_at, if first { LOOK_US } else { LOOK_US * 4 }) {
                 return true;
             }
         }
@@ -223,7 +225,7 @@ impl Poll<'_> {
     fn add_rings(&mut self) -> c_int {
         let mut found = 0;
         for one in self.fds.iter_mut() {
-            if let Some(conn) = table::conn_of(one.fd) {
+            if let Some(conn) = entry::conn_of(one.fd) {
                 let asks_in = one.events & (POLLIN | POLLRDNORM);
                 if asks_in != 0 && is_readable(conn, one.fd) {
                     one.revents |= asks_in;
@@ -249,7 +251,7 @@ impl Poll<'_> {
         // Which signals may interrupt under the program's mask only the kernel can tell.
         if spin::is_off()
             || !self.mask.is_null()
-            || !self.conns().any(|(_, conn)| conn.rx_spin.allows())
+            || !self.conns().any(|(_, conn)| conn.rx.spin.allows())
         {
             return 0;
         }
@@ -298,7 +300,7 @@ impl Poll<'_> {
         let mut slept = [None; REMEMBERED];
         for (at, one) in self.fds.iter().enumerate() {
             counted += 1;
-            let Some(conn) = table::conn_of(one.fd) else { continue };
+            let Some(conn) = entry::conn_of(one.fd) else { continue };
             if let Some(place) = slept.get_mut(at) {
                 *place = Some(conn.id.load(Ordering::Relaxed));
             }
@@ -316,7 +318,7 @@ impl Poll<'_> {
         });
         let saved = sys::errno();
         for (at, one) in self.fds[..counted].iter().enumerate() {
-            let Some(conn) = table::conn_of(one.fd) else { continue };
+            let Some(conn) = entry::conn_of(one.fd) else { continue };
             let id = Some(conn.id.load(Ordering::Relaxed));
             if slept.get(at).is_none_or(|slept| *slept == id) {
                 wake_up(conn, one.fd);
@@ -376,7 +378,7 @@ fn is_readable(conn: &'static Conn, fd: c_int) -> bool {
 fn ring_knows(conn: &'static Conn, one: &PollFd) -> bool {
     let is_plain = one.events & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM) == 0;
     let asks_out = one.events & (POLLOUT | POLLWRNORM) != 0;
-    let is_quiet = conn.kernel_ready.load(Ordering::Relaxed) == 0;
+    let is_quiet = conn.rx.kernel_ready.load(Ordering::Relaxed) == 0;
     is_plain && is_quiet && (!asks_out || is_writable(conn, one.fd))
 }
 

@@ -1,19 +1,14 @@
-//! Processes: who this one is, and what forks and execs do to its connections.
+//! Which process this is, and whether the calling thread is really its own: forked children,
+//! children that borrow the memory (vfork), threads that are cancelled.
+//!
+//! Storey 1: system.
 
 use core::arch::{asm, global_asm};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use yasmin_channel::side::{MANY_WATCHERS, Rx};
-
-use crate::conn;
-use crate::guest;
-use crate::set;
-use crate::signals;
+use crate::real;
 use crate::sys::{self, call};
-use crate::table::{self, Entry};
-use crate::text;
-use crate::{broker, in_flight, lock, memory, real};
 
 /// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
 /// it was forked.
@@ -21,17 +16,14 @@ static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
 /// A fork is under way: no channel is attached until it is done.
 static FORKING: AtomicBool = AtomicBool::new(false);
-/// Reference counts of candidates that lived through a fork, in pages that forks share. A
-/// candidate gets a channel only in a process that is the last to hold it: a sibling would
-/// read and write past the ring.
-static SLOTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-const SLOT_COUNT: usize = 1 << 16;
-/// In the slot of a set, which is never given back.
-const RAISED: u32 = u32::MAX;
+/// What puts a forked child's connections in order (`fork`).
+static IN_CHILD: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 const MADV_WIPEONFORK: usize = 18;
 
-pub fn start() {
+/// `in_child` is called in every forked child, from whatever call notices it first.
+pub fn start(in_child: fn()) {
+    IN_CHILD.store(in_child as *mut c_void, Ordering::Release);
     PID.store(sys::getpid(), Ordering::Relaxed);
     if let Some(page) = sys::map_private(4096) {
         // SAFETY: a page of ours.
@@ -41,36 +33,30 @@ pub fn start() {
         unsafe { (*mark).store(1, Ordering::Relaxed) };
         MARK.store(mark, Ordering::Release);
     }
-    if let Some(slots) = sys::map_fork_shared(SLOT_COUNT * 4) {
-        SLOTS.store(slots.cast(), Ordering::Release);
-    }
-    crate::spin::find_rseq();
-    register_fork_handlers();
-}
-
-fn register_fork_handlers() {
-    type Handler = extern "C" fn();
-    let register = real::next(b"__register_atfork\0");
-    // SAFETY: glibc's __register_atfork and POSIX pthread_atfork have these signatures. The
-    // library is never unloaded, so no handle is needed.
-    unsafe {
-        if !register.is_null() {
-            let register: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
-                core::mem::transmute(register);
-            register(before_fork, after_fork, in_child, core::ptr::null_mut());
-            return;
-        }
-        let register = real::next(b"pthread_atfork\0");
-        if !register.is_null() {
-            let register: unsafe extern "C" fn(Handler, Handler, Handler) -> c_int =
-                core::mem::transmute(register);
-            register(before_fork, after_fork, in_child);
-        }
-    }
 }
 
 pub fn pid() -> u32 {
     PID.load(Ordering::Relaxed)
+}
+
+/// In a child: it is one, by now. True: nobody has noticed it before.
+pub fn turns_child() -> bool {
+    let mark = MARK.load(Ordering::Relaxed);
+    // SAFETY: null, or the page that `start` mapped.
+    if !mark.is_null() && unsafe { (*mark).swap(1, Ordering::AcqRel) } == 1 {
+        return false;
+    }
+    PID.store(sys::getpid(), Ordering::Relaxed);
+    true
+}
+
+#[cold]
+fn became_child() {
+    let in_child = IN_CHILD.load(Ordering::Acquire);
+    if !in_child.is_null() {
+        // SAFETY: only `start` stores there, a function of this type.
+        unsafe { core::mem::transmute::<*mut c_void, fn()>(in_child)() }
+    }
 }
 
 /// Notices that this process was forked. One load when it was not.
@@ -183,6 +169,11 @@ pub fn cancellation_point() {
     }
 }
 
+/// Says whether a fork is under way; whether one was.
+pub fn set_forking(on: bool) -> bool {
+    FORKING.swap(on, Ordering::SeqCst)
+}
+
 pub fn is_forking() -> bool {
     FORKING.load(Ordering::SeqCst)
 }
@@ -192,203 +183,6 @@ pub fn is_forking() -> bool {
 #[inline]
 pub fn calls_return() -> bool {
     !LENDS.load(Ordering::Relaxed) && !CANCELS.load(Ordering::Relaxed)
-}
-
-extern "C" fn before_fork() {
-    refresh();
-    if is_borrowed() {
-        return;
-    }
-    FORKING.store(true, Ordering::SeqCst);
-    text::before_fork();
-    for fd in 0..table::end() {
-        match table::get(fd) {
-            Entry::Candidate(candidate) => {
-                let slot = candidate.slot();
-                if slot != 0 {
-                    slot_refs(slot).fetch_add(1, Ordering::SeqCst);
-                } else if let Some(slot) = take_slot() {
-                    table::change(fd, |candidate| candidate.with_slot(slot));
-                } else {
-                    table::clear(fd);
-                }
-            }
-            Entry::Conn(conn) => {
-                // Another thread may close it.
-                let Some(_pin) = conn.pin(fd) else { continue };
-                conn.share_between_steps(fd);
-                if set::watches(fd) {
-                    watches_rx(&conn.side().rx);
-                }
-                if conn.fd() == fd {
-                    conn.one_more_holds();
-                }
-            }
-            Entry::Set(set) => set.before_fork(),
-            // The child may use it before it is connected here.
-            Entry::Fresh => table::clear(fd),
-            Entry::Guest(_) => table::share_guest(fd),
-            _ => {}
-        }
-    }
-}
-
-/// A fork by a call that runs no handlers.
-pub fn forking(kernel: impl FnOnce() -> isize) -> isize {
-    before_fork();
-    let ret = kernel();
-    if ret == 0 {
-        became_child();
-    } else {
-        after_fork();
-    }
-    ret
-}
-
-extern "C" fn after_fork() {
-    text::after_fork();
-    FORKING.store(false, Ordering::SeqCst);
-}
-
-extern "C" fn in_child() {
-    became_child();
-}
-
-#[cold]
-fn became_child() {
-    let mark = MARK.load(Ordering::Relaxed);
-    if !mark.is_null() {
-        // SAFETY: the page that `start` mapped.
-        if unsafe { (*mark).swap(1, Ordering::AcqRel) } == 1 {
-            return;
-        }
-    }
-    PID.store(sys::getpid(), Ordering::Relaxed);
-    lock::forget_thread();
-    // By a call that runs no handlers: then nobody has counted this process yet.
-    let is_uncounted = !FORKING.swap(false, Ordering::SeqCst);
-    conn::POOL.reset_lock();
-    set::forget_in_child();
-    memory::forget_holder();
-    signals::reset_lock();
-    broker::forget_in_child();
-    in_flight::forget_others();
-    text::forked();
-    for fd in 0..table::end() {
-        match table::get(fd) {
-            Entry::Candidate(_) => {
-                // Calls in flight were other threads', which are not here.
-                table::change(fd, |candidate| candidate.alone().with_pending(false));
-            }
-            Entry::Conn(conn) => {
-                conn.share();
-                conn.reset_locks();
-                if is_uncounted && conn.fd() == fd {
-                    conn.one_more_holds();
-                }
-            }
-            Entry::Set(set) => set.inherited(),
-            Entry::Fresh => table::clear(fd),
-            Entry::Guest(_) => table::share_guest(fd),
-            _ => {}
-        }
-    }
-}
-
-/// The program exits.
-pub extern "C" fn exits() {
-    refresh();
-    if is_borrowed() {
-        return;
-    }
-    for fd in 0..table::end() {
-        match table::get(fd) {
-            Entry::Conn(conn) => conn.exits(fd),
-            Entry::Candidate(candidate) => drop_slot(candidate.slot()),
-            Entry::Guest(behind) if !table::is_guest_shared(fd) => guest::end_unread(fd, behind),
-            _ => {}
-        }
-    }
-}
-
-fn slot_refs(slot: usize) -> &'static AtomicU32 {
-    // SAFETY: taken slots are inside the table, which is never unmapped.
-    unsafe { &*SLOTS.load(Ordering::Relaxed).add(slot % SLOT_COUNT) }
-}
-
-/// A slot for a candidate that two processes are about to hold.
-pub fn take_slot() -> Option<usize> {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    if SLOTS.load(Ordering::Relaxed).is_null() {
-        return None;
-    }
-    for _ in 0..1024 {
-        let slot = NEXT.fetch_add(1, Ordering::Relaxed) as usize % SLOT_COUNT;
-        if slot != 0
-            && slot_refs(slot).compare_exchange(0, 2, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        {
-            return Some(slot);
-        }
-    }
-    None
-}
-
-/// Says to all who share the set of `slot` that another process than its maker uses it.
-pub fn raise_slot(slot: usize) {
-    slot_refs(slot).store(RAISED, Ordering::SeqCst);
-}
-
-pub fn is_raised(slot: usize) -> bool {
-    slot != 0 && slot_refs(slot).load(Ordering::SeqCst) == RAISED
-}
-
-/// Whether this process alone holds the candidate.
-pub fn is_sole_holder(slot: usize) -> bool {
-    slot == 0 || slot_refs(slot).load(Ordering::SeqCst) <= 1
-}
-
-/// This process lets go of a candidate.
-pub fn drop_slot(slot: usize) {
-    if slot != 0 {
-        let refs = slot_refs(slot);
-        let _ = refs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-    }
-}
-
-/// Whether this process may offer to receive: the one that reads does, and it may change once
-/// (accepted here, served there). Two that take turns stay on TCP.
-pub fn owns_rx(rx: &Rx) -> bool {
-    let (me, owner) = (pid(), rx.owner_pid.load(Ordering::Relaxed));
-    if owner == me {
-        return true;
-    }
-    if owner != 0 && rx.owner_moves.fetch_add(1, Ordering::Relaxed) > 0 {
-        return false;
-    }
-    rx.owner_pid.store(me, Ordering::Relaxed);
-    true
-}
-
-/// This process puts the end into an epoll set. Whether another one may have offered it.
-pub fn watches_rx(rx: &Rx) -> bool {
-    let me = pid();
-    let watcher = &rx.watcher_pid;
-    let other = watcher.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
-    if other.is_err_and(|other| other != me) {
-        watcher.store(MANY_WATCHERS, Ordering::SeqCst);
-    }
-    rx.owner_pid.load(Ordering::Relaxed) != me
-}
-
-/// This process closes an end that is in no set of its own.
-pub fn watches_no_more(rx: &Rx) {
-    let _ = rx.watcher_pid.compare_exchange(pid(), 0, Ordering::SeqCst, Ordering::Relaxed);
-}
-
-/// Whether a set of another process would not learn of an offer of this one's.
-pub fn is_watched_elsewhere(rx: &Rx) -> bool {
-    let watcher = rx.watcher_pid.load(Ordering::SeqCst);
-    watcher != 0 && watcher != pid()
 }
 
 /// Whether a signal or a debugger has stopped the process.

@@ -1,13 +1,17 @@
 //! From a candidate to a connection with a channel.
+//!
+//! Storey 4: life.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::broker::{self, Reply};
 use crate::conn::{Conn, Handout};
+use crate::entry::{self, Entry};
 use crate::lock::Lock;
 use crate::sys::{self, SOL_SOCKET, SOL_TCP, call};
-use crate::table::{self, Candidate, Entry, Way};
-use crate::{broker, clock, config, in_flight, options, process, recv, settings, tcp, text};
+use crate::table::{self, Candidate, Way};
+use crate::{clock, config, holders, in_flight, life, offer, process, settings, tcp, text};
 
 /// Handouts whose descriptor has calls in flight: attached at the end of the last of them.
 static WAITING: [Waiting; 64] = [const { Waiting::new() }; 64];
@@ -71,12 +75,12 @@ fn start_over(fd: c_int) {
 /// progress. Whether it did anything.
 #[inline]
 pub fn at_once(fd: c_int) -> bool {
-    config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 && offer_at_once(fd)
+    config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 && offer_now(fd)
 }
 
 #[cold]
-fn offer_at_once(fd: c_int) -> bool {
-    match table::get(fd) {
+fn offer_now(fd: c_int) -> bool {
+    match entry::get(fd) {
         Entry::Candidate(candidate) if candidate.is_pending() => look_for_answer(fd),
         Entry::Candidate(candidate) => offer(fd, candidate),
         _ => {}
@@ -88,10 +92,10 @@ fn offer_at_once(fd: c_int) -> bool {
 fn look_for_answer(fd: c_int) {
     process::refresh();
     let saved = sys::errno();
-    broker::read_messages();
+    read_replies();
     attach_waiting(fd);
-    let is_void = table::watch(fd)
-        .is_none_or(|watch| !broker::is_current(watch.offer_id.load(Ordering::Relaxed)));
+    let is_void =
+        table::offer(fd).is_none_or(|offer| !broker::is_current(offer.load(Ordering::Relaxed)));
     if is_void {
         // That broker is gone; try again with the next one.
         start_over(fd);
@@ -118,7 +122,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     }
     if !text::is_clean() {
         if text::is_careful() {
-            process::drop_slot(candidate.slot());
+            holders::drop_slot(candidate.slot());
             table::clear(fd);
         }
         // Else the next call looks on.
@@ -138,7 +142,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         table::clear(fd);
         return;
     }
-    if !process::is_sole_holder(candidate.slot()) {
+    if !holders::is_sole_holder(candidate.slot()) {
         start_over(fd);
         return;
     }
@@ -156,11 +160,11 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
 /// Of several threads that found the candidate busy one offers it.
 fn becomes_pending(fd: c_int) -> Option<u64> {
     let _guard = LOCK.try_acquire()?;
-    if !matches!(table::get(fd), Entry::Candidate(now) if !now.is_pending()) {
+    if !matches!(entry::get(fd), Entry::Candidate(now) if !now.is_pending()) {
         return None;
     }
     let id = broker::offer_id(fd);
-    table::watch(fd)?.offer_id.store(id, Ordering::Relaxed);
+    table::offer(fd)?.store(id, Ordering::Relaxed);
     table::change(fd, |candidate| candidate.with_pending(true));
     Some(id)
 }
@@ -168,40 +172,49 @@ fn becomes_pending(fd: c_int) -> Option<u64> {
 fn await_answer(fd: c_int, wait_ms: u64) {
     let until = clock::now_ns() + wait_ms * 1_000_000;
     loop {
-        broker::read_messages();
+        read_replies();
         attach_waiting(fd);
         let now = clock::now_ns();
-        let waits = match table::get(fd) {
+        let waits = match entry::get(fd) {
             Entry::Candidate(at) => at.is_pending(),
             // The other end is about to attach too: then nothing goes by TCP before the ring.
-            Entry::Conn(conn) => !recv::offer_at_once(conn, fd),
+            Entry::Conn(conn) => !offer::at_once(conn, fd),
             _ => false,
         };
         if !waits || now >= until {
             return;
         }
         // Another thread may read the message that this one waits for.
-        broker::wait(if table::conn_of(fd).is_some() { 1 } else { 5 });
+        broker::wait(if entry::conn_of(fd).is_some() { 1 } else { 5 });
     }
 }
 
+fn read_replies() {
+    broker::read_messages(|reply| match reply {
+        Reply::Channel { handout, cookie } => {
+            handed_out(broker::descriptor_of(handout.id), handout, cookie);
+        }
+        Reply::Declined { id } => declined(broker::descriptor_of(id), id),
+    });
+}
+
 /// The broker declined: the connection stays what it is.
-pub fn declined(fd: c_int, id: u64) {
+fn declined(fd: c_int, id: u64) {
     if is_answer_to(fd, id) {
-        if let Entry::Candidate(candidate) = table::get(fd) {
-            process::drop_slot(candidate.slot());
+        if let Entry::Candidate(candidate) = entry::get(fd) {
+            holders::drop_slot(candidate.slot());
         }
         table::clear(fd);
     }
 }
 
 fn is_answer_to(fd: c_int, id: u64) -> bool {
-    let pending = matches!(table::get(fd), Entry::Candidate(at) if at.is_pending());
-    pending && table::watch(fd).is_some_and(|watch| watch.offer_id.load(Ordering::Relaxed) == id)
+    let pending = matches!(entry::get(fd), Entry::Candidate(at) if at.is_pending());
+    pending && table::offer(fd).is_some_and(|offer| offer.load(Ordering::Relaxed) == id)
 }
 
 /// The broker handed out a channel.
-pub fn handed_out(fd: c_int, handout: Handout, cookie: u64) {
+fn handed_out(fd: c_int, handout: Handout, cookie: u64) {
     let is_same = is_answer_to(fd, handout.id)
         && sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_COOKIE, 8) == Some(cookie);
     if !is_same {
@@ -246,7 +259,7 @@ fn attach_waiting(fd: c_int) {
         }
         // SAFETY: under LOCK.
         let handout = unsafe { &*waiting.handout.get() };
-        let at = (handout.id & 0xf_ffff) as c_int;
+        let at = broker::descriptor_of(handout.id);
         let done = if !is_answer_to(at, handout.id) {
             refuse(handout);
             true
@@ -276,13 +289,13 @@ pub fn forget_waiting() {
 
 /// False: calls are in flight on the descriptor; the handout is kept for later.
 fn attach(fd: c_int, handout: &Handout) -> bool {
-    let Entry::Candidate(candidate) = table::get(fd) else {
+    let Entry::Candidate(candidate) = entry::get(fd) else {
         return false;
     };
     if candidate.is_in_flight() || in_flight::is_marked(fd) || process::is_forking() {
         return false;
     }
-    if !process::is_sole_holder(candidate.slot()) {
+    if !holders::is_sole_holder(candidate.slot()) {
         return false;
     }
     let Some(conn) = Conn::attach(fd, handout) else {
@@ -297,13 +310,13 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     let is_alone = table::swap(fd, candidate, closed.0) && in_flight::is_clear(fd);
     // With nobody inside, what was counted is what the kernel counts, or some of it went past.
     let is_known = is_alone && has_seen_all(fd, conn);
-    if !is_known || !table::swap(fd, closed, table::conn_raw(conn)) {
+    if !is_known || !table::swap(fd, closed, table::conn_raw(conn.address())) {
         table::change(fd, |candidate| candidate.with_gate(false));
         drop(_pin);
         conn.discard();
         if is_alone && !is_known {
             refuse(handout);
-            options::leave_to_others(fd);
+            life::leave_to_others(fd);
             return true;
         }
         return false;
@@ -311,12 +324,12 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     // From now on what goes by TCP raises the hint; the receiver waits for the first one.
     conn.sender().hint();
     if config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 {
-        recv::offer_at_once(conn, fd);
+        offer::at_once(conn, fd);
     }
-    process::drop_slot(candidate.slot());
+    holders::drop_slot(candidate.slot());
     sys::close(handout.channel_fd);
     sys::close(handout.side_fd);
-    if conn.nodelay.load(Ordering::Relaxed) == 0 {
+    if conn.settings.nodelay.load(Ordering::Relaxed) == 0 {
         // Replies by ring carry no acknowledgement: Nagle would hold back what goes by TCP.
         sys::setsockopt_bytes(fd, SOL_TCP, sys::TCP_NODELAY, &1u32.to_ne_bytes());
     }
@@ -343,8 +356,8 @@ fn prepare(fd: c_int, conn: &Conn) {
     let flags = unsafe { call!(fcntl, fd, sys::F_GETFL) };
     conn.set_nonblocking(flags & sys::O_NONBLOCK as isize != 0);
     let nodelay = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_NODELAY, 4).unwrap_or(0);
-    conn.nodelay.store(nodelay as u32, Ordering::Relaxed);
+    conn.settings.nodelay.store(nodelay as u32, Ordering::Relaxed);
     let cork = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_CORK, 4).unwrap_or(0);
-    conn.cork.store(cork as u32, Ordering::Relaxed);
-    conn.kernel_corked.store(cork as u32, Ordering::Relaxed);
+    conn.settings.cork.store(cork as u32, Ordering::Relaxed);
+    conn.settings.kernel_corked.store(cork as u32, Ordering::Relaxed);
 }

@@ -1,11 +1,13 @@
 //! libc's own entries, behind the ones that this library puts in front of them.
+//!
+//! Storey 1: system.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::exports::aio::Request;
-use crate::signals::Action;
-use crate::sys::{self, EpollEvent, IoVec, MMsgHdr, MsgHdr, PollFd, TimeSpec};
+use crate::sys::{
+    self, AioRequest, EpollEvent, IoVec, MMsgHdr, MsgHdr, PollFd, SigAction, TimeSpec,
+};
 
 unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -130,14 +132,14 @@ entries! {
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
     accept4(fd: c_int, addr: *mut c_void, len: *mut u32, flags: c_int) -> c_int;
-    aio_read(request: *mut Request) -> c_int;
-    aio_read64(request: *mut Request) -> c_int;
-    aio_write(request: *mut Request) -> c_int;
-    aio_write64(request: *mut Request) -> c_int;
-    lio_listio(mode: c_int, list: *const *mut Request, count: c_int, event: *const u8) -> c_int;
-    lio_listio64(mode: c_int, list: *const *mut Request, count: c_int, event: *const u8) -> c_int;
+    aio_read(request: *mut AioRequest) -> c_int;
+    aio_read64(request: *mut AioRequest) -> c_int;
+    aio_write(request: *mut AioRequest) -> c_int;
+    aio_write64(request: *mut AioRequest) -> c_int;
+    lio_listio(mode: c_int, list: *const *mut AioRequest, count: c_int, event: *const u8) -> c_int;
+    lio_listio64(mode: c_int, list: *const *mut AioRequest, count: c_int, event: *const u8) -> c_int;
     _Fork() -> c_int;
-    sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
+    sigaction(signal: c_int, new: *const SigAction, old: *mut SigAction) -> c_int;
     signal(signal: c_int, handler: usize) -> usize;
     bsd_signal(signal: c_int, handler: usize) -> usize;
     ssignal(signal: c_int, handler: usize) -> usize;

@@ -1,4 +1,6 @@
 //! Receiving on a connection with a channel.
+//!
+//! Storey 5: calls.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -15,7 +17,7 @@ use crate::sys::{
 };
 use crate::sys::{IoVec, MsgHdr, Ret, call};
 use crate::tcp::Ahead;
-use crate::{broker, config, memory, options, process, real, set, spin, tcp, text};
+use crate::{config, holders, memory, offer, real, set, spin, tcp};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
@@ -48,8 +50,8 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
     if to.len_bytes == 0 {
         return nothing(conn, fd, flags);
     }
-    if conn.rx_error.load(Ordering::Relaxed) != 0 {
-        let error = conn.rx_error.swap(0, Ordering::Relaxed) as Ret;
+    if conn.rx.error.load(Ordering::Relaxed) != 0 {
+        let error = conn.rx.error.swap(0, Ordering::Relaxed) as Ret;
         if error != 0 {
             return Some(-error);
         }
@@ -85,11 +87,11 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
 
 /// A receive of no bytes waits until there are some, and leaves them.
 fn nothing(conn: &'static Conn, fd: c_int, flags: c_int) -> Option<Ret> {
-    if options::ring_unread(conn, fd) > 0 {
+    if ring_unread(conn, fd) > 0 {
         return Some(0);
     }
     // What TCP has the kernel tells, an error only where no byte stands before it.
-    let has_error = conn.rx_error.load(Ordering::Relaxed) != 0;
+    let has_error = conn.rx.error.load(Ordering::Relaxed) != 0;
     if !has_error && tcp::ahead(fd) != Ahead::Nothing {
         return None;
     }
@@ -140,7 +142,7 @@ impl Call<'_> {
         if config::chaos() {
             conn.park_rx(&receiver);
         }
-        if conn.is_shared() && !receiver.is_never() && !process::owns_rx(&conn.side().rx) {
+        if conn.is_shared() && !receiver.is_never() && !holders::owns_rx(&conn.side().rx) {
             // They take turns: once it is drained the kernel serves them, without a lock.
             receiver.never_offer();
             conn.park_rx(&receiver);
@@ -153,7 +155,7 @@ impl Call<'_> {
             };
             match view {
                 View::Ring { unread_bytes } => {
-                    conn.rx_spin.won();
+                    conn.rx.spin.won();
                     conn.note_ring_read(unread_bytes);
                     let goes_on = match self.take_ring(&receiver, unread_bytes as usize) {
                         Ok(goes_on) => goes_on,
@@ -270,8 +272,8 @@ impl Call<'_> {
             return receiver.hinted() || sys::poll_now(self.fd, wanted) != 0;
         }
         let told = set::kernel_told();
-        let is_news = conn.told_seen.swap(told, Ordering::Relaxed) != told;
-        (is_news || conn.due(&conn.rx_looked_at, LOOK_US)) && tcp::is_over(self.fd)
+        let is_news = conn.rx.told_seen.swap(told, Ordering::Relaxed) != told;
+        (is_news || conn.due(&conn.rx.looked_at, LOOK_US)) && tcp::is_over(self.fd)
     }
 
     /// Copies from the ring. False when a peek has seen all of it. A fault takes nothing, as
@@ -349,7 +351,7 @@ impl Call<'_> {
         }
         if is_end(ret) {
             // The kernel has told it, and tells it once: it is for the next call.
-            self.conn.rx_error.store(-ret as u32, Ordering::Relaxed);
+            self.conn.rx.error.store(-ret as u32, Ordering::Relaxed);
         }
         self.done as Ret
     }
@@ -379,19 +381,19 @@ impl Call<'_> {
 
     /// Whether TCP was empty when it was last read, but for what raised the hint since.
     fn dry(&self, is_dry: bool) {
-        self.conn.tcp_dry.store(u32::from(is_dry), Ordering::Relaxed);
+        self.conn.rx.tcp_dry.store(u32::from(is_dry), Ordering::Relaxed);
     }
 
     fn is_dry(&self) -> bool {
-        self.conn.tcp_dry.load(Ordering::Relaxed) != 0
+        self.conn.rx.tcp_dry.load(Ordering::Relaxed) != 0
     }
 
     fn may_watch(&self, receiver: &Receiver<'_, Pages>) -> bool {
-        !spin::is_off() && receiver.may_offer() && self.conn.rx_spin.allows()
+        !spin::is_off() && receiver.may_offer() && self.conn.rx.spin.allows()
     }
 
     fn offer(&self, receiver: &Receiver<'_, Pages>) {
-        offer(self.conn, self.fd, receiver);
+        offer::offer(self.conn, self.fd, receiver);
     }
 
     /// Counts this thread as a sleeper, so that no other one offers. Under the lock.
@@ -410,13 +412,13 @@ impl Call<'_> {
             || {
                 receiver.stirs()
                     || receiver.phase() == Phase::Offered && receiver.hinted()
-                    || conn.lock_rx_gone(self.fd)
+                    || !conn.is_at(self.fd)
             },
         );
         if stirred {
             // What stirred may be TCP: then park and read it without sleeping first.
             self.watched = false;
-            conn.rx_spin.won();
+            conn.rx.spin.won();
             if receiver.phase() == Phase::Offered
                 && !receiver.stirs()
                 && let Ok(_rx) = conn.lock_rx(self.fd)
@@ -424,7 +426,7 @@ impl Call<'_> {
                 receiver.park();
             }
         } else {
-            conn.rx_spin.lost();
+            conn.rx.spin.lost();
         }
     }
 
@@ -505,80 +507,6 @@ fn is_end(ret: Ret) -> bool {
     ret < 0 && ![EAGAIN, EINTR, EFAULT].contains(&(-ret as i32))
 }
 
-impl Conn {
-    fn lock_rx_gone(&self, fd: c_int) -> bool {
-        !crate::table::is_conn(crate::table::raw(fd), self)
-    }
-}
-
-/// Offers the receiving direction, if nobody sleeps on it and offers were worth it lately.
-/// Under the receive lock; lets nobody else's sleep begin in between.
-pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
-    // A peer that never hinted has not attached its end yet: it would send by TCP unseen.
-    let is_attached = receiver.block.tcp_hint() != 0;
-    if !is_attached || !receiver.may_offer() || !conn.offers.allows() || config::chaos() {
-        return;
-    }
-    let rx = &conn.side().rx;
-    let is_awaited = rx.sleepers.load(Ordering::SeqCst) != 0 || process::is_watched_elsewhere(rx);
-    if is_awaited {
-        return;
-    }
-    if !process::owns_rx(rx) {
-        // They take turns: parked and drained as it is, they need no lock from now on.
-        receiver.never_offer();
-        return;
-    }
-    if !set::may_offer(conn, fd) {
-        return;
-    }
-    if !text::is_clean() {
-        return;
-    }
-    if receiver.offer(class_for(conn, receiver)) {
-        conn.note_offered();
-    }
-}
-
-/// Bytes that a read gives before those that TCP has without limit.
-pub fn before_tcp(conn: &'static Conn, fd: c_int) -> u32 {
-    let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
-    match conn.receiver().look(|| conn.read_position()) {
-        Ok(View::Ring { unread_bytes }) => unread_bytes,
-        Ok(View::TcpUpTo { limit_bytes }) => u32::try_from(limit_bytes).unwrap_or(u32::MAX),
-        _ => 0,
-    }
-}
-
-/// For tests: offers before anything was received. False: the other end has not attached yet.
-pub fn offer_at_once(conn: &'static Conn, fd: c_int) -> bool {
-    let Ok(_rx) = conn.lock_rx(fd) else { return true };
-    let receiver = conn.receiver();
-    if receiver.block.tcp_hint() == 0 {
-        return false;
-    }
-    if receiver.phase() == Phase::Parked {
-        receiver.hinted();
-        if sys::poll_now(fd, sys::POLLIN | sys::POLLPRI | sys::POLLRDHUP) == 0 {
-            conn.tcp_dry.store(1, Ordering::Relaxed);
-            offer(conn, fd, &receiver);
-        }
-    }
-    true
-}
-
-/// The ring's class for the next offer: what the sender asks for, as far as the broker lets.
-fn class_for(conn: &Conn, receiver: &Receiver<'_, Pages>) -> u8 {
-    let limit = conn.side().class_limit.load(Ordering::Relaxed).min(u32::from(conn.max_class()));
-    let first = limit as u8;
-    let wanted = receiver.class_wanted();
-    if wanted > first && conn.grow_asked.load(Ordering::Relaxed) < u32::from(wanted) {
-        conn.grow_asked.store(u32::from(wanted), Ordering::Relaxed);
-        broker::grow(conn.id.load(Ordering::Relaxed), wanted);
-    }
-    first
-}
-
 fn raw_recv(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {
     if let [one] = pieces {
         // SAFETY: the program's buffer.
@@ -600,6 +528,26 @@ fn libc_recv(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {
         unsafe { real::recvmsg(fd, &raw mut msg, flags) }
     };
     if ret < 0 { -(sys::errno() as Ret) } else { ret }
+}
+
+/// Bytes that a read gives before those that TCP has without limit.
+pub fn before_tcp(conn: &'static Conn, fd: c_int) -> u32 {
+    let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
+    match conn.receiver().look(|| conn.read_position()) {
+        Ok(View::Ring { unread_bytes }) => unread_bytes,
+        Ok(View::TcpUpTo { limit_bytes }) => u32::try_from(limit_bytes).unwrap_or(u32::MAX),
+        _ => 0,
+    }
+}
+
+/// Ring bytes that are unread.
+pub fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
+    let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
+    let receiver = conn.receiver();
+    match receiver.look(|| conn.read_position()) {
+        Ok(_) => receiver.unread_bytes() as c_int,
+        Err(_) => 0,
+    }
 }
 
 pub fn message(pieces: &mut [sys::IoVec]) -> MsgHdr {

@@ -1,12 +1,14 @@
 //! select and pselect, by way of poll.
+//!
+//! Storey 6: waits.
 
 use core::ffi::{c_int, c_void};
 
-use crate::memory;
+use crate::entry::{self, Entry};
 use crate::poll::Poll;
 use crate::sys::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, PollFd};
-use crate::table::{self, Entry};
 use crate::timeout::Timeout;
+use crate::{memory, table};
 
 /// The kernel's own groups of events behind the three sets (fs/select.c).
 const READ_EVENTS: i16 = POLLIN | POLLHUP | POLLERR;
@@ -50,7 +52,7 @@ impl Sets {
         }
         let concerns = self.count > 0
             && self.are_there()
-            && self.named().any(|fd| !matches!(table::get(fd as c_int), Entry::Nothing));
+            && self.named().any(|fd| !matches!(entry::get(fd as c_int), Entry::Nothing));
         concerns.then_some(self)
     }
 
@@ -74,7 +76,7 @@ impl Sets {
         for fd in self.named() {
             if count == NAMED_MAX {
                 self.named().for_each(|fd| {
-                    if let Some(conn) = table::conn_of(fd as c_int) {
+                    if let Some(conn) = entry::conn_of(fd as c_int) {
                         conn.park_rx_for_good(fd as c_int);
                     }
                 });

@@ -1,4 +1,6 @@
 //! Sending on a connection with a channel.
+//!
+//! Storey 5: calls.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -10,7 +12,7 @@ use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, IoVec, MSG_DONTWAIT, MSG_MORE, Ret, call};
-use crate::{clock, config, memory, options, real, recv, set, spin, tcp, text};
+use crate::{clock, config, memory, real, recv, set, spin, tcp, text};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
 const LOOK_US: u64 = 1000;
@@ -148,12 +150,12 @@ impl Call<'_> {
                 Room::Ring(write) => {
                     let mut position = 0;
                     // A side that only sends learns here, and only here, that its peer is gone.
-                    let is_due = !write.opens() && conn.due(&conn.tx_looked_at, LOOK_US);
+                    let is_due = !write.opens() && conn.due(&conn.tx.looked_at, LOOK_US);
                     if is_due && tcp::is_over(self.fd) {
                         let _ = sender.park_for_good();
                         continue;
                     }
-                    let compares = is_due && conn.due(&conn.tx_compared_at, COMPARE_US);
+                    let compares = is_due && conn.due(&conn.tx.compared_at, COMPARE_US);
                     if compares && conn.sent_position().is_err() {
                         return Ok(self.passed_by());
                     }
@@ -180,7 +182,7 @@ impl Call<'_> {
                             self.done += len;
                             conn.side().tx.ring_bytes.add(len as u64);
                             if self.watched {
-                                conn.tx_spin.won();
+                                conn.tx.spin.won();
                                 self.watched = false;
                             }
                         }
@@ -195,7 +197,7 @@ impl Call<'_> {
                     }
                 }
                 Room::Full => {
-                    let is_due = conn.due(&conn.tx_looked_at, LOOK_US);
+                    let is_due = conn.due(&conn.tx.looked_at, LOOK_US);
                     if is_due && tcp::is_over(self.fd) {
                         let _ = sender.park_for_good();
                         continue;
@@ -217,7 +219,7 @@ impl Call<'_> {
                     conn.side().tx.parked.add(1);
                 }
                 Room::Tcp if sender.is_never() && self.done == 0 => {
-                    options::apply_cork(conn, self.fd);
+                    conn.apply_cork(self.fd);
                     return Ok(Next::Verbatim);
                 }
                 Room::Tcp => {
@@ -232,7 +234,7 @@ impl Call<'_> {
     /// way and remembers connections (address translation, load balancers) would forget this one,
     /// and a way that is cut would show itself to nobody.
     fn is_tcp_silent(&self) -> bool {
-        let gone = clock::ticks().wrapping_sub(self.conn.tcp_sent_at.load(Ordering::Relaxed));
+        let gone = clock::ticks().wrapping_sub(self.conn.tx.tcp_sent_at.load(Ordering::Relaxed));
         gone > clock::us(TCP_AGAIN_US)
     }
 
@@ -244,8 +246,8 @@ impl Call<'_> {
     fn opening_position(&self) -> Result<Option<u64>, PassedBy> {
         let conn = self.conn;
         // Bytes that TCP holds back would hold back the ring behind them.
-        if conn.more_follows.load(Ordering::Relaxed) != 0
-            || conn.kernel_corked.load(Ordering::Relaxed) != 0
+        if conn.tx.more_follows.load(Ordering::Relaxed) != 0
+            || conn.settings.kernel_corked.load(Ordering::Relaxed) != 0
             || conn.side().tx.kernel_senders.load(Ordering::SeqCst) != 0
             || !text::is_clean()
             || config::chaos()
@@ -268,7 +270,7 @@ impl Call<'_> {
         conn.has_used_ring_to_send()
             && !conn.sender().is_never()
             && conn.side().tx.kernel_senders.load(Ordering::SeqCst) == 0
-            && conn.due(&conn.tx_looked_at, LOOK_US)
+            && conn.due(&conn.tx.looked_at, LOOK_US)
             && conn.sent_position().is_err()
     }
 
@@ -331,7 +333,7 @@ impl Call<'_> {
         if sender.class() >= conn.max_class() {
             return false;
         }
-        let full = conn.tx_full.fetch_add(1, Ordering::Relaxed) + 1;
+        let full = conn.tx.full.fetch_add(1, Ordering::Relaxed) + 1;
         if full == FULL_BEFORE_GROWTH {
             sender.want_class(conn.max_class());
         }
@@ -345,7 +347,7 @@ impl Call<'_> {
         if self.is_passed_by() {
             return self.passed_by();
         }
-        options::apply_cork(conn, self.fd);
+        conn.apply_cork(self.fd);
         // sendfile has no flag to say that it shall not wait.
         let may_wait = matches!(self.from, Source::File { .. }) && self.blocks();
         let ret = if may_wait { -(EAGAIN as Ret) } else { self.kernel(self.flags | MSG_DONTWAIT) };
@@ -363,10 +365,10 @@ impl Call<'_> {
 
     fn sent(&mut self, sender: &Sender<'_, Pages>, ret: Ret) {
         self.done += ret as usize;
-        self.conn.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
+        self.conn.tx.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
         self.conn.side().tx.tcp_bytes.add(ret as u64);
         let more = u32::from(self.flags & MSG_MORE != 0);
-        self.conn.more_follows.store(more, Ordering::Relaxed);
+        self.conn.tx.more_follows.store(more, Ordering::Relaxed);
         self.note_cpu(sender);
         sender.hint();
     }
@@ -430,7 +432,7 @@ impl Call<'_> {
     fn watch(&mut self) {
         self.watched = true;
         let conn = self.conn;
-        if spin::is_off() || !conn.tx_spin.allows() {
+        if spin::is_off() || !conn.tx.spin.allows() {
             return;
         }
         let Some(_pin) = conn.pin(self.fd) else { return };
@@ -446,7 +448,7 @@ impl Call<'_> {
             // As long as the receiver reads on, waiting for it is worth it.
             self.watched = false;
         } else {
-            conn.tx_spin.lost();
+            conn.tx.spin.lost();
         }
     }
 }

@@ -18,14 +18,11 @@
 //!   as that lock is held.
 //! - Nothing points at a set that was closed: its registrations go with it, and its memory
 //!   serves no other set before the last thread that sleeps on it is back.
+//!
+//! Storey 3: connection.
 
-mod ctl;
 mod list;
-mod registration;
-mod wait;
-
-pub use registration::Registration;
-pub use wait::Wait;
+pub mod registration;
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -34,79 +31,78 @@ use yasmin_ring::Phase;
 
 use crate::conn::Conn;
 use crate::lock::Lock;
-use crate::process;
 use crate::slab::{Pooled, Slab};
 use crate::spin::{Backoff, Tight};
 use crate::sys::{self, EpollEvent, call};
-use crate::table::{self, Entry};
+use crate::{holders, process, table};
 use list::List;
-use registration::{DIRTY, IN_KERNEL, ORPHAN, PRESENT, REGISTRY};
+use registration::{DIRTY, IN_KERNEL, ORPHAN, PRESENT, REGISTRY, Registration};
 
-const IN: u32 = 1;
-const OUT: u32 = 4;
-const RDNORM: u32 = 0x40;
-const WRNORM: u32 = 0x100;
-const EXCLUSIVE: u32 = 1 << 28;
-const ONESHOT: u32 = 1 << 30;
-const EDGE: u32 = 1 << 31;
+pub const IN: u32 = 1;
+pub const OUT: u32 = 4;
+pub const RDNORM: u32 = 0x40;
+pub const WRNORM: u32 = 0x100;
+pub const EXCLUSIVE: u32 = 1 << 28;
+pub const ONESHOT: u32 = 1 << 30;
+pub const EDGE: u32 = 1 << 31;
 
-const ADD: c_int = 1;
-const DEL: c_int = 2;
-const MOD: c_int = 3;
+pub const ADD: c_int = 1;
+pub const DEL: c_int = 2;
+pub const MOD: c_int = 3;
 
 /// How long a busy set may leave the kernel unasked, in microseconds.
-const LOOK_US: u64 = 20;
+pub const LOOK_US: u64 = 20;
 
 /// A hot connection that stayed silent for so many looks is parked.
-const IDLE_LOOKS: u32 = 4096;
+pub const IDLE_LOOKS: u32 = 4096;
 
 /// Polled, passed on, closed, or shared over fork.
-const FOR_GOOD: u32 = 1;
+pub const FOR_GOOD: u32 = 1;
 /// Another set watches it, as long as that asks for any events.
-const NESTED: u32 = 2;
+pub const NESTED: u32 = 2;
 /// It came over a fork. The parent goes on as before until this process uses it.
-const INHERITED: u32 = 4;
-const UNUSED: u32 = 8;
+pub const INHERITED: u32 = 4;
+pub const UNUSED: u32 = 8;
 
 /// Not 0: a set that others look at may have connections with bytes unread in their rings.
-static LEFT: AtomicU32 = AtomicU32::new(0);
+pub static LEFT: AtomicU32 = AtomicU32::new(0);
 
 #[repr(C, align(64))]
 pub struct Set {
-    lock: Lock,
+    pub lock: Lock,
     /// One of its numbers, and how many there are in this process.
-    fd: AtomicI32,
-    names: AtomicU32,
+    pub fd: AtomicI32,
+    pub names: AtomicU32,
     /// Raised with each use of this memory for another set.
-    serial: AtomicU32,
+    pub serial: AtomicU32,
     /// Threads that sleep on it, or are about to.
-    sleepers: AtomicU32,
+    pub sleepers: AtomicU32,
     /// Not 0: closed, and its memory not given back yet.
-    closed: AtomicU32,
+    pub closed: AtomicU32,
     /// Bits of why other eyes are on it, 0 if none: then all is parked.
-    foreign: AtomicU32,
+    pub foreign: AtomicU32,
     /// Where the processes that share it over a fork say that they use it; 0: never forked.
-    slot: AtomicU32,
+    pub slot: AtomicU32,
     /// Not 0: it watched another set at some time.
-    outer: AtomicU32,
+    pub outer: AtomicU32,
     /// Not 0: its sleepers were woken by `wake_sleepers` at some time.
-    woken: AtomicU32,
+    pub woken: AtomicU32,
     /// Not 0: it was passed on over a Unix socket, and may come back as another number.
-    passed: AtomicU32,
-    hot: List,
-    cursor: AtomicU32,
+    pub passed: AtomicU32,
+    pub hot: List<Registration>,
+    pub cursor: AtomicU32,
     /// How often the list was gone through.
-    round: AtomicU32,
-    dirty: List,
-    tight: Tight,
+    pub round: AtomicU32,
+    pub dirty: List<Registration>,
+    pub tight: Tight,
     /// Not 0: something only the kernel knows is wanted now.
-    kernel_due: AtomicU32,
+    pub kernel_due: AtomicU32,
     /// Not 0: the kernel was asked before the rings the last time that their events filled the
     /// program's buffer.
-    kernel_first: AtomicU32,
-    looked_at: AtomicU64,
-    spin: Backoff,
-    next_free: AtomicPtr<Set>,
+    pub kernel_first: AtomicU32,
+    pub looked_at: AtomicU64,
+    pub spin: Backoff,
+    pub next_free: AtomicPtr<Set>,
 }
 
 // SAFETY: atomics, lists and a lock; all zero is a set without lists, which no entry names.
@@ -117,6 +113,24 @@ unsafe impl Pooled for Set {
 }
 
 pub static POOL: Slab<Set> = Slab::new();
+
+/// # Safety
+/// The table has or had a set with this address.
+pub unsafe fn of_address(address: usize) -> &'static Set {
+    // SAFETY: sets lie in a slab that is never unmapped.
+    unsafe { &*(address as *const Set) }
+}
+
+/// The set that the calling process has at `fd`.
+pub fn of(fd: c_int) -> Option<&'static Set> {
+    match table::kind(table::raw(fd)) {
+        table::Kind::Set(address) if !process::is_borrowed() => {
+            // SAFETY: the table's.
+            Some(unsafe { of_address(address) })
+        }
+        _ => None,
+    }
+}
 
 /// epoll_create made `fd`.
 pub fn created(fd: c_int) {
@@ -141,13 +155,13 @@ pub fn created(fd: c_int) {
         field.store(0, Ordering::Relaxed);
     }
     set.spin.reset();
-    table::set_set(fd, set);
+    table::set_set(fd, set.address());
 }
 
 /// `to` names the set that `from` names.
 pub fn named(set: &'static Set, to: c_int) {
     set.names.fetch_add(1, Ordering::Relaxed);
-    table::set_set(to, set);
+    table::set_set(to, set.address());
 }
 
 /// The program closes `fd`, one of the set's numbers.
@@ -155,7 +169,7 @@ pub fn unnamed(set: &'static Set, fd: c_int) {
     table::clear(fd);
     if set.names.fetch_sub(1, Ordering::Relaxed) > 1 {
         if set.fd.load(Ordering::Relaxed) == fd {
-            let other = (0..table::end()).find(|&at| table::is_set(at, set)).unwrap_or(-1);
+            let other = (0..table::end()).find(|&at| set.is_at(at)).unwrap_or(-1);
             set.fd.store(other, Ordering::Relaxed);
         }
         return;
@@ -182,7 +196,7 @@ pub fn came_back(fd: c_int) {
     }
     let me = sys::getpid() as usize;
     for at in 0..table::end() {
-        let Entry::Set(set) = table::get(at) else { continue };
+        let Some(set) = of(at) else { continue };
         if set.passed.load(Ordering::Relaxed) == 0 {
             continue;
         }
@@ -253,7 +267,7 @@ fn first_at(fd: c_int) -> Option<&'static Registration> {
 }
 
 fn has_registrations(fd: c_int) -> bool {
-    table::watch(fd).is_some_and(|watch| !watch.first.load(Ordering::Acquire).is_null())
+    table::watched(fd).is_some_and(|first| !first.load(Ordering::Acquire).is_null())
 }
 
 /// Whether a set has `fd`.
@@ -328,7 +342,7 @@ pub fn write_cut_short(fd: c_int) {
 
 /// Another program's eyes are on descriptor `fd`, should it be a set.
 pub fn watched_from_outside(fd: c_int) {
-    if let Entry::Set(set) = table::get(fd) {
+    if let Some(set) = of(fd) {
         set.touch();
         set.make_foreign(FOR_GOOD);
     }
@@ -337,7 +351,7 @@ pub fn watched_from_outside(fd: c_int) {
 /// Whether descriptor `fd` is a set with something that the kernel does not know of.
 pub fn has_left(fd: c_int) -> bool {
     LEFT.load(Ordering::Relaxed) != 0
-        && matches!(table::get(fd), Entry::Set(set) if set.is_foreign() && set.has_unread())
+        && of(fd).is_some_and(|set| set.is_foreign() && set.has_unread())
 }
 
 /// In a forked child: the lists are its own copies, and nobody else holds their locks.
@@ -365,25 +379,34 @@ pub fn note_kernel_told(count: c_int) {
 }
 
 impl Set {
-    fn is_foreign(&self) -> bool {
+    pub fn address(&self) -> usize {
+        core::ptr::from_ref(self) as usize
+    }
+
+    /// Whether `fd` names it.
+    pub fn is_at(&self, fd: c_int) -> bool {
+        table::raw(fd) == table::set_raw(self.address())
+    }
+
+    pub fn is_foreign(&self) -> bool {
         self.foreign.load(Ordering::Relaxed) != 0 || self.is_used_elsewhere()
     }
 
-    fn is_used_elsewhere(&self) -> bool {
-        process::is_raised(self.slot.load(Ordering::Relaxed) as usize)
+    pub fn is_used_elsewhere(&self) -> bool {
+        holders::is_raised(self.slot.load(Ordering::Relaxed) as usize)
     }
 
     /// Whether nobody looks at it but waits that look at rings.
-    fn may_offer(&self) -> bool {
+    pub fn may_offer(&self) -> bool {
         !self.is_foreign() && self.sleepers.load(Ordering::SeqCst) == 0
     }
 
-    fn falls_asleep(&self) {
+    pub fn falls_asleep(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The last thread that was asleep on a closed set gives its memory back.
-    fn wakes_up(&'static self) {
+    pub fn wakes_up(&'static self) {
         let was_last = self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1;
         if was_last && self.closed.swap(0, Ordering::SeqCst) != 0 {
             POOL.give(self);
@@ -391,7 +414,7 @@ impl Set {
     }
 
     /// Its last number goes.
-    fn close(&'static self) {
+    pub fn close(&'static self) {
         self.make_foreign(FOR_GOOD);
         {
             let Some(_guard) = self.lock.acquire() else { return };
@@ -413,7 +436,7 @@ impl Set {
             self.flush();
         }
         if self.slot.load(Ordering::Relaxed) == 0 {
-            match process::take_slot() {
+            match holders::take_slot() {
                 Some(slot) => self.slot.store(slot as u32, Ordering::Relaxed),
                 None => self.make_foreign(FOR_GOOD),
             }
@@ -432,10 +455,10 @@ impl Set {
     }
 
     #[cold]
-    fn first_use(&'static self) {
+    pub fn first_use(&'static self) {
         let slot = self.slot.load(Ordering::Relaxed) as usize;
         if slot != 0 {
-            process::raise_slot(slot);
+            holders::raise_slot(slot);
         }
         // Raised, /then/ parked: who offers has the receive lock, and looks.
         let Some(_guard) = self.lock.acquire() else { return };
@@ -455,7 +478,7 @@ impl Set {
     }
 
     /// Whether a connection has bytes in its ring that a wait would tell of.
-    fn has_unread(&self) -> bool {
+    pub fn has_unread(&self) -> bool {
         let Some(_guard) = self.lock.acquire() else { return false };
         self.each_hot().any(|one| {
             let Some(conn) = one.conn() else { return false };
@@ -474,7 +497,7 @@ impl Set {
     }
 
     /// Others see what the kernel knows of this set: no ring may know more. `why` is a bit.
-    fn make_foreign(&'static self, why: u32) {
+    pub fn make_foreign(&'static self, why: u32) {
         if self.foreign.fetch_or(why, Ordering::SeqCst) != 0 {
             return;
         }
@@ -501,12 +524,12 @@ impl Set {
         }
     }
 
-    fn each_hot(&self) -> impl Iterator<Item = &'static Registration> {
+    pub fn each_hot(&self) -> impl Iterator<Item = &'static Registration> {
         (0..self.hot.len()).filter_map(|index| self.hot.get(index))
     }
 
     /// Under the lock, and the receive lock of its connection. Whether it is in the list.
-    fn push_hot(&self, one: &'static Registration) -> bool {
+    pub fn push_hot(&self, one: &'static Registration) -> bool {
         if one.hot.load(Ordering::Relaxed) != 0 {
             return true;
         }
@@ -516,7 +539,7 @@ impl Set {
         true
     }
 
-    fn drop_hot(&self, one: &Registration) {
+    pub fn drop_hot(&self, one: &Registration) {
         let Some(index) = one.hot.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
         if let Some(last) = self.hot.swap_remove(index)
             && !core::ptr::eq(last, one)
@@ -525,7 +548,7 @@ impl Set {
         }
     }
 
-    fn kernel_ctl(&self, op: c_int, one: &Registration) {
+    pub fn kernel_ctl(&self, op: c_int, one: &Registration) {
         let data = one.data.load(Ordering::Relaxed);
         let mut event = EpollEvent { events: one.asked(), data };
         let set = self.fd.load(Ordering::Relaxed);
@@ -534,7 +557,7 @@ impl Set {
     }
 
     /// What the program changed and the kernel does not know yet.
-    fn tell_kernel(&self, one: &Registration) {
+    pub fn tell_kernel(&self, one: &Registration) {
         one.remove(DIRTY);
         self.kernel_ctl(if one.has(PRESENT) { MOD } else { DEL }, one);
         if !one.has(PRESENT) {
@@ -543,7 +566,7 @@ impl Set {
     }
 
     /// Tells the kernel what changed. Under the lock, before the kernel is asked.
-    fn flush(&self) {
+    pub fn flush(&self) {
         for index in 0..self.dirty.len() {
             let Some(one) = self.dirty.get(index) else { break };
             if !one.is_of(self) || !one.has(DIRTY) {
@@ -561,7 +584,7 @@ impl Set {
 
 /// Whether a wait tells of ring bytes: there are some, TCP has none that come before, and they
 /// are asked for and not told of yet. Under the receive lock, or as a hint.
-fn is_telling(
+pub fn is_telling(
     one: &Registration,
     receiver: &yasmin_ring::Receiver<'_, yasmin_ring::Pages>,
 ) -> bool {
@@ -573,6 +596,6 @@ fn is_telling(
 }
 
 /// Whether the kernel knows all that there is to tell: parked, and nothing left of the ring.
-fn is_kernels(receiver: &yasmin_ring::Receiver<'_, yasmin_ring::Pages>) -> bool {
+pub fn is_kernels(receiver: &yasmin_ring::Receiver<'_, yasmin_ring::Pages>) -> bool {
     receiver.phase() == Phase::Parked && receiver.is_drained()
 }

@@ -3,6 +3,8 @@
 //! One list answers both questions: what a socket is set to when it is about to get a channel,
 //! whoever set it and when (before connect, on the listener that it was accepted from, by a bare
 //! system call), and whether a call of the program's has just set something of the kind.
+//!
+//! Storey 1: system.
 
 use core::ffi::c_int;
 

@@ -8,6 +8,8 @@
 //! The program's handlers are installed behind one of two small entries, which count and jump
 //! on: same stack, same arguments, no frame of their own. The kernel tells of a handler in no
 //! other way: rseq's critical sections end at a preemption as well.
+//!
+//! Storey 1: system.
 
 use core::arch::{asm, global_asm, naked_asm};
 use core::ffi::{c_int, c_void};
@@ -138,16 +140,6 @@ impl Handled {
             }
         }
     }
-}
-
-/// libc's struct sigaction.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Action {
-    pub handler: usize,
-    mask: [u64; 16],
-    pub flags: c_int,
-    restorer: usize,
 }
 
 /// Calls `install` with what is to stand in the place of `handler`, and turns what was

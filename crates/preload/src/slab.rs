@@ -1,5 +1,7 @@
 //! Objects that keep their type for ever: freed ones are used again, pages never go back, so
 //! that a thread that still holds a reference finds an object of the same kind.
+//!
+//! Storey 1: system.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 

@@ -1,4 +1,6 @@
 //! Waiting awake, for a short time that gives way.
+//!
+//! Storey 1: system.
 
 use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
 

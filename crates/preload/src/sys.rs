@@ -1,4 +1,6 @@
 //! System calls, made directly, and the few numbers of the kernel's ABI that are needed.
+//!
+//! Storey 1: system.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +48,8 @@ pub const POLLRDHUP: i16 = 0x2000;
 pub const SOL_SOCKET: c_int = 1;
 pub const SO_RCVLOWAT: c_int = 18;
 pub const SO_LINGER: c_int = 13;
+/// struct linger { l_onoff: 1, l_linger: 0 }: the close is a reset.
+pub const LINGER_0: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 pub const SO_RCVTIMEO: c_int = 20;
 pub const SO_SNDTIMEO: c_int = 21;
 pub const SO_PEERCRED: c_int = 17;
@@ -325,4 +329,33 @@ pub fn thread_pointer() -> u64 {
         core::arch::asm!("mov {}, fs:0", out(reg) me, options(nostack, readonly, preserves_flags))
     };
     me
+}
+
+/// libc's struct aiocb, as glibc and musl have it.
+#[repr(C)]
+pub struct AioRequest {
+    pub fd: c_int,
+    pub opcode: c_int,
+    pub priority: c_int,
+    pub buf: *mut u8,
+    pub len: usize,
+    pub value: usize,
+    pub signal: c_int,
+    pub notify: c_int,
+    pub _notify: [u64; 6],
+    pub _private: [u64; 2],
+    pub error: c_int,
+    pub ret: isize,
+}
+
+const _: () = assert!(core::mem::offset_of!(AioRequest, error) == 112);
+
+/// libc's struct sigaction.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SigAction {
+    pub handler: usize,
+    pub mask: [u64; 16],
+    pub flags: c_int,
+    pub restorer: usize,
 }

@@ -10,12 +10,12 @@
 //! kind 7:   8-39 how many descriptors it is behind
 //! kind 1:   3 role   4 offer out   5 gate   8-23 fork slot   52-63 calls in flight (`in_flight`)
 //! ```
+//!
+//! Storey 2: table.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use crate::conn::Conn;
-use crate::set::{Registration, Set};
 use crate::{process, sys};
 
 /// Descriptors at or above this are left to libc.
@@ -50,7 +50,10 @@ const PIECE: usize = 1024;
 struct Piece {
     entries: [AtomicU64; PIECE],
     counts: [Counts; PIECE],
-    watches: [Watch; PIECE],
+    /// Identifiers of the offers that are out.
+    offers: [AtomicU64; PIECE],
+    /// What epoll sets hang at a number; see `registration`.
+    watched: [AtomicPtr<c_void>; PIECE],
 }
 
 static PIECES: [AtomicPtr<Piece>; CAPACITY / PIECE] =
@@ -58,26 +61,33 @@ static PIECES: [AtomicPtr<Piece>; CAPACITY / PIECE] =
 /// One more than the highest descriptor that ever had an entry or was watched.
 static END: AtomicU32 = AtomicU32::new(0);
 
-/// What hangs at a number: its registrations in epoll sets, and the offer that is out for it.
-#[repr(C)]
-pub struct Watch {
-    /// The first of them; see `set::registration`.
-    pub first: AtomicPtr<Registration>,
-    /// Identifier of the offer that is out.
-    pub offer_id: AtomicU64,
-}
-
-pub enum Entry {
+/// What an entry says.
+pub enum Kind {
     Nothing,
     Candidate(Candidate),
-    Conn(&'static Conn),
-    Set(&'static Set),
+    /// The address of a connection.
+    Conn(usize),
+    /// The address of an epoll set.
+    Set(usize),
     /// A descriptor of the library's own: the broker's, an estate, a TCP socket behind.
-    Broker,
+    Own,
     /// A TCP socket, made by this process and not used yet.
     Fresh,
     /// A connection that goes by vsock, with the TCP socket behind it.
     Guest(c_int),
+}
+
+#[inline]
+pub fn kind(raw: u64) -> Kind {
+    match raw & KIND {
+        KIND_CANDIDATE => Kind::Candidate(Candidate(raw)),
+        KIND_CONN => Kind::Conn((raw & !KIND) as usize),
+        KIND_SET => Kind::Set((raw & !KIND) as usize),
+        KIND_BROKER | KIND_BEHIND => Kind::Own,
+        KIND_FRESH => Kind::Fresh,
+        KIND_GUEST => Kind::Guest((raw >> BEHIND_SHIFT) as u32 as c_int),
+        _ => Kind::Nothing,
+    }
 }
 
 /// A candidate's entry as it was when loaded.
@@ -228,14 +238,19 @@ pub fn counts(fd: c_int) -> Option<&'static Counts> {
     Some(&piece(fd)?.counts[fd as usize % PIECE])
 }
 
-pub fn watch(fd: c_int) -> Option<&'static Watch> {
-    Some(&piece(fd)?.watches[fd as usize % PIECE])
+/// Identifier of the offer that is out for the descriptor.
+pub fn offer(fd: c_int) -> Option<&'static AtomicU64> {
+    Some(&piece(fd)?.offers[fd as usize % PIECE])
+}
+
+pub fn watched(fd: c_int) -> Option<&'static AtomicPtr<c_void>> {
+    Some(&piece(fd)?.watched[fd as usize % PIECE])
 }
 
 /// For a descriptor that may never have been entered.
-pub fn watch_of_any(fd: c_int) -> Option<&'static Watch> {
+pub fn watched_of_any(fd: c_int) -> Option<&'static AtomicPtr<c_void>> {
     piece(fd).or_else(|| mapped_piece(fd))?;
-    watch(fd)
+    watched(fd)
 }
 
 #[inline]
@@ -243,59 +258,10 @@ pub fn raw(fd: c_int) -> u64 {
     cell(fd).map_or(0, |cell| cell.load(Ordering::Acquire))
 }
 
-#[inline]
-pub fn decode(raw: u64) -> Entry {
-    match raw & KIND {
-        KIND_CANDIDATE => Entry::Candidate(Candidate(raw)),
-        // SAFETY: only `set_conn` and `set_set` store these kinds, with addresses of objects
-        // in slabs that are never unmapped.
-        KIND_CONN => Entry::Conn(unsafe { &*((raw & !KIND) as *const Conn) }),
-        // SAFETY: as above.
-        KIND_SET => Entry::Set(unsafe { &*((raw & !KIND) as *const Set) }),
-        KIND_BROKER | KIND_BEHIND => Entry::Broker,
-        KIND_FRESH => Entry::Fresh,
-        KIND_GUEST => Entry::Guest((raw >> BEHIND_SHIFT) as u32 as c_int),
-        _ => Entry::Nothing,
-    }
-}
-
-/// What the calling process has at `fd`.
-#[inline]
-pub fn get(fd: c_int) -> Entry {
-    match raw(fd) {
-        0 => Entry::Nothing,
-        raw if process::is_borrowed() => {
-            // The lender's own descriptors are not the child's to close either.
-            if raw & KIND == KIND_BROKER { Entry::Broker } else { Entry::Nothing }
-        }
-        raw => decode(raw),
-    }
-}
-
-/// What the process has there whose memory this is.
-pub fn of_lender(fd: c_int) -> Entry {
-    decode(raw(fd))
-}
-
 /// Whether it is a candidate whose gate is open.
 #[inline]
 pub fn is_open_candidate(fd: c_int) -> bool {
     raw(fd) & (KIND | GATE) == KIND_CANDIDATE
-}
-
-pub fn conn_of(fd: c_int) -> Option<&'static Conn> {
-    match get(fd) {
-        Entry::Conn(conn) => Some(conn),
-        _ => None,
-    }
-}
-
-/// The same of the process whose memory this is.
-pub fn raw_conn(fd: c_int) -> Option<&'static Conn> {
-    match decode(raw(fd)) {
-        Entry::Conn(conn) => Some(conn),
-        _ => None,
-    }
 }
 
 /// Numbers of the library's own lie below this one, though high. The kernel sizes a process's
@@ -305,16 +271,14 @@ pub fn own_below() -> usize {
     sys::descriptor_limit().min(MOST)
 }
 
-pub fn is_set(fd: c_int, set: &Set) -> bool {
-    raw(fd) == core::ptr::from_ref(set) as u64 | KIND_SET
+/// The entry of a descriptor that names the connection at `address`.
+pub fn conn_raw(address: usize) -> u64 {
+    address as u64 | KIND_CONN
 }
 
-pub fn is_conn(raw: u64, conn: &Conn) -> bool {
-    raw == (core::ptr::from_ref(conn) as u64 | KIND_CONN)
-}
-
-pub fn conn_raw(conn: &Conn) -> u64 {
-    core::ptr::from_ref(conn) as u64 | KIND_CONN
+/// The entry of a descriptor that names the epoll set at `address`.
+pub fn set_raw(address: usize) -> u64 {
+    address as u64 | KIND_SET
 }
 
 /// `fd` has an entry, or a set watches it: loops over the table reach it.
@@ -352,15 +316,15 @@ pub fn set_candidate(fd: c_int, candidate: Candidate) {
     store(fd, candidate.0);
 }
 
-pub fn set_conn(fd: c_int, conn: &'static Conn) {
-    store(fd, conn_raw(conn));
+pub fn set_conn(fd: c_int, address: usize) {
+    store(fd, conn_raw(address));
 }
 
-pub fn set_set(fd: c_int, set: &'static Set) {
+pub fn set_set(fd: c_int, address: usize) {
     if process::is_borrowed() {
         return;
     }
-    store(fd, core::ptr::from_ref(set) as u64 | KIND_SET);
+    store(fd, set_raw(address));
 }
 
 pub fn set_broker(fd: c_int) {

@@ -1,4 +1,6 @@
 //! What the kernel knows of a TCP connection.
+//!
+//! Storey 1: system.
 
 use core::ffi::c_int;
 

@@ -14,6 +14,8 @@
 //! before; and nobody can be called back when dlopen is over, since it has to find its caller's
 //! return address on top of the stack. So its place on the stack is noted: once another return
 //! address lies there, it is over.
+//!
+//! Storey 4: life.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_long, c_void};
@@ -21,10 +23,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use yasmin_text::{Concern, Found, Text, Unwind};
 
+use crate::entry::{self, Entry};
 use crate::lock::{self, Lock};
 use crate::sys::{self, IoVec, call};
-use crate::table::{self, Entry};
-use crate::{clock, config, process, real};
+use crate::{clock, config, process, real, table};
 
 /// How long a call may look at text.
 const SLICE_US: u64 = 50;
@@ -221,7 +223,7 @@ fn park_all(for_good: bool) {
         return;
     }
     for fd in 0..table::end() {
-        let Entry::Conn(conn) = table::get(fd) else { continue };
+        let Entry::Conn(conn) = entry::get(fd) else { continue };
         if for_good {
             conn.park_for_good(fd);
             continue;

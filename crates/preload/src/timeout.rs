@@ -1,4 +1,6 @@
 //! How long a wait may take, in the forms that programs say it.
+//!
+//! Storey 1: system.
 
 use core::ffi::c_int;
 

@@ -1,11 +1,13 @@
 //! Entries that only need something done first, and then are libc's with every argument as it
 //! was, variadic ones among them.
+//!
+//! Storey 7: exports.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{config, handover, options, process, real, sys, text};
+use crate::{config, fork, handover, options, process, real, sys, text};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -63,8 +65,8 @@ trampolines! {
     posix_spawnp, POSIX_SPAWNP, program::before_posix_spawnp;
     system, SYSTEM, program::before_shell;
     popen, POPEN, program::before_shell;
-    _exit, EXIT_NOW, process::exits;
-    _Exit, EXIT_NOW_TOO, process::exits;
+    _exit, EXIT_NOW, fork::exits;
+    _Exit, EXIT_NOW_TOO, fork::exits;
     vfork, VFORK, process::before_lending;
     clone, CLONE, process::before_cloning;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;

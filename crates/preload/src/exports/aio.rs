@@ -3,34 +3,17 @@
 //!
 //! What is unread in a ring then comes first. POSIX's requests for it are done at once; the
 //! kernel's read it from a pipe, in place of the socket.
+//!
+//! Storey 7: exports.
 
 use core::ffi::{c_int, c_long};
 
 use super::stream::splice_ring;
 use crate::conn::Conn;
+use crate::entry::{self, Entry};
 use crate::iov::Buffers;
-use crate::sys::{self, IoVec, Ret, call};
-use crate::table::{self, Entry};
-use crate::{memory, options, process, real, recv, tcp};
-
-/// libc's struct aiocb, as glibc and musl have it.
-#[repr(C)]
-pub struct Request {
-    fd: c_int,
-    opcode: c_int,
-    priority: c_int,
-    buf: *mut u8,
-    len: usize,
-    value: usize,
-    signal: c_int,
-    notify: c_int,
-    _notify: [u64; 6],
-    _private: [u64; 2],
-    error: c_int,
-    ret: isize,
-}
-
-const _: () = assert!(core::mem::offset_of!(Request, error) == 112);
+use crate::sys::{self, AioRequest, IoVec, Ret, call};
+use crate::{life, memory, process, real, recv, tcp};
 
 const LIO_READ: c_int = 0;
 const LIO_NOP: c_int = 2;
@@ -41,17 +24,17 @@ const SIGEV_NONE: c_int = 1;
 /// to TCP.
 fn left(fd: c_int) -> Option<&'static Conn> {
     process::refresh();
-    let Entry::Conn(conn) = table::get(fd) else {
-        options::leave_to_others(fd);
+    let Entry::Conn(conn) = entry::get(fd) else {
+        life::leave_to_others(fd);
         return None;
     };
     conn.park_for_good(fd);
     conn.settle(fd);
-    (!conn.retires_drained(fd) && recv::before_tcp(conn, fd) > 0).then_some(conn)
+    (!life::retires_drained(conn, fd) && recv::before_tcp(conn, fd) > 0).then_some(conn)
 }
 
 /// Whether a request to read was done here.
-fn reads_ring(request: &mut Request) -> bool {
+fn reads_ring(request: &mut AioRequest) -> bool {
     let Some(conn) = left(request.fd) else { return false };
     if !matches!(request.notify, SIGEV_SIGNAL | SIGEV_NONE) {
         // Threads are libc's to start: what is unread cannot be had this way.
@@ -78,7 +61,7 @@ fn reads_ring(request: &mut Request) -> bool {
 }
 
 /// Sends the signal of a request that is done.
-fn tell(request: &Request) {
+fn tell(request: &AioRequest) {
     const SI_ASYNCIO: c_int = -4;
     /// siginfo_t: signal, errno and code, then process, user and value.
     #[repr(C)]
@@ -109,7 +92,7 @@ fn tell(request: &Request) {
 macro_rules! reads {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(request: *mut Request) -> c_int {
+        unsafe extern "C" fn $name(request: *mut AioRequest) -> c_int {
             // SAFETY: the program's own request; libc takes any pointer for one, too.
             if reads_ring(unsafe { &mut *request }) {
                 return 0;
@@ -123,10 +106,10 @@ macro_rules! reads {
 macro_rules! writes {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(request: *mut Request) -> c_int {
+        unsafe extern "C" fn $name(request: *mut AioRequest) -> c_int {
             // SAFETY: as above.
             unsafe {
-                options::leave_to_others((*request).fd);
+                life::leave_to_others((*request).fd);
                 real::$name(request)
             }
         }
@@ -141,7 +124,7 @@ macro_rules! lists {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             mode: c_int,
-            list: *const *mut Request,
+            list: *const *mut AioRequest,
             count: c_int,
             event: *const u8,
         ) -> c_int {
@@ -155,7 +138,7 @@ macro_rules! lists {
                     request.opcode = LIO_NOP;
                     done[at] = true;
                 } else if request.opcode != LIO_NOP {
-                    options::leave_to_others(request.fd);
+                    life::leave_to_others(request.fd);
                 }
             }
             // SAFETY: the program's own arguments.

@@ -1,4 +1,6 @@
 //! Other names of the same entries. libc exports them, and some programs are linked with them.
+//!
+//! Storey 7: exports.
 
 use super::{descriptor, stream, wait};
 use crate::{real, trampoline};
@@ -39,5 +41,5 @@ aliases! {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _Fork() -> i32 {
     // SAFETY: no memory involved.
-    crate::process::forking(|| unsafe { real::_Fork() as isize }) as i32
+    crate::fork::forking(|| unsafe { real::_Fork() as isize }) as i32
 }

@@ -1,11 +1,13 @@
 //! syscall(2): a call by its number that concerns a descriptor of ours goes where the call by
 //! its name goes. libuv closes everything that way.
+//!
+//! Storey 7: exports.
 
 use core::ffi::{c_int, c_long, c_void};
 
 use super::{aio, descriptor, program, stream, wait};
 use crate::sys::{self, Sysno, call};
-use crate::{memory, process, table, text};
+use crate::{fork, memory, process, table, text};
 
 macro_rules! numbers {
     ($($name:ident = $call:ident;)*) => { $(const $name: c_long = Sysno::$call as c_long;)* };
@@ -144,7 +146,7 @@ pub unsafe extern "C" fn take(
                 return stream::splice(fd, b as *mut i64, to, d as *mut i64, len, f as u32);
             }
             IO_SUBMIT => return aio::io_submit(a, b as c_long, c as *const *mut u8),
-            FORK => return process::forking(|| sys::returned(call!(fork))),
+            FORK => return fork::forking(|| sys::returned(call!(fork))),
             CLONE | CLONE3 => {
                 let kernel = || {
                     sys::returned(if number == CLONE {
@@ -153,7 +155,7 @@ pub unsafe extern "C" fn take(
                         call!(clone3, a, b)
                     })
                 };
-                return process::forking(kernel);
+                return fork::forking(kernel);
             }
             PSELECT => {
                 let Some(mask) = mask_of(f) else {

@@ -1,13 +1,15 @@
 //! Descriptors and sockets: made, named, set, closed.
+//!
+//! Storey 7: exports.
 
 use core::ffi::{c_int, c_void};
 
+use crate::entry::{self, Entry};
 use crate::guest::Accepted;
 use crate::memory;
 use crate::set::{self};
 use crate::sys::{self, call};
-use crate::table::{self, Entry};
-use crate::{guest, options, process, promote, real};
+use crate::{guest, options, process, promote, real, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
@@ -35,7 +37,7 @@ unsafe extern "C" fn closefrom(first: c_int) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    if matches!(table::get(fd), Entry::Broker) {
+    if matches!(entry::get(fd), Entry::Own) {
         sys::set_errno(sys::EBADF);
         return -1;
     }
@@ -138,7 +140,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_int {
     const EINPROGRESS: i32 = 115;
-    let entry = table::get(fd);
+    let entry = entry::get(fd);
     if let Entry::Guest(behind) = entry {
         // What there is to say of the connection TCP says.
         // SAFETY: the program's own arguments.
@@ -255,7 +257,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut c_void, len: *mut u32
 
 /// The socket that knows the names.
 fn named(fd: c_int) -> c_int {
-    match table::get(fd) {
+    match entry::get(fd) {
         Entry::Guest(behind) => behind,
         _ => fd,
     }

@@ -1,5 +1,7 @@
 //! mmap and its kin: the kernel's own, and noted where a copy may fault afterwards, or where what
 //! this library maps would be locked.
+//!
+//! Storey 7: exports.
 
 use core::ffi::{c_int, c_void};
 

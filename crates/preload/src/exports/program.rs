@@ -1,4 +1,6 @@
 //! exec: this process becomes another program, unless it fails.
+//!
+//! Storey 7: exports.
 
 use core::ffi::{c_char, c_int};
 

@@ -1,12 +1,19 @@
 //! Handlers that the program installs: see `signals`.
+//!
+//! Storey 7: exports.
 
 use core::ffi::c_int;
 
-use crate::signals::{self, Action};
+use crate::signals;
+use crate::sys::SigAction;
 use crate::{process, real};
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const SigAction,
+    old: *mut SigAction,
+) -> c_int {
     process::refresh();
     let mut ret = 0;
     if new.is_null() {

@@ -1,16 +1,19 @@
 //! read, write, recv, send and their kin.
+//!
+//! Storey 7: exports.
 
 use core::ffi::{c_int, c_void};
 
 use super::{check, counted, counted_if, entered, piece, piece_cut, receive, transmit, way_of};
 use crate::clock::Since;
 use crate::conn::Conn;
+use crate::entry::Entry;
 use crate::iov::{self, Buffers};
 use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
-use crate::table::{self, Entry, Way};
+use crate::table::{self, Way};
 use crate::timeout::Timeout;
-use crate::{guest, in_flight, memory, options, passing, process, real, recv, send};
+use crate::{entry, guest, in_flight, life, memory, options, passing, process, real, recv, send};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
@@ -174,7 +177,7 @@ fn stream_flags(fd: c_int, offset: i64, flags: c_int) -> Option<c_int> {
         0 => Some(0),
         RWF_NOWAIT => Some(MSG_DONTWAIT),
         _ => {
-            options::leave_to_others(fd);
+            life::leave_to_others(fd);
             None
         }
     }
@@ -250,7 +253,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> i
                 (*msg).namelen = 0;
             }
             (*msg).flags = 0;
-            let unread = table::conn_of(fd).and_then(|conn| options::told_unread(conn, fd));
+            let unread = entry::conn_of(fd).and_then(|conn| options::told_unread(conn, fd));
             put_control(&mut *msg, unread);
         }
     }
@@ -316,7 +319,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int) ->
         return ret;
     }
     if len > 0
-        && let Entry::Conn(conn) = table::get(fd)
+        && let Entry::Conn(conn) = entry::get(fd)
     {
         conn.park_tx_for_good(fd);
     }
@@ -556,7 +559,7 @@ fn leave_to_pipe(
     flags: u32,
 ) -> Option<Ret> {
     const F_GETPIPE_SZ: c_int = 1032;
-    let conn = table::conn_of(from)?;
+    let conn = entry::conn_of(from)?;
     conn.park_rx_for_good(from);
     // SAFETY: no memory involved.
     let is_pipe = unsafe { call!(fcntl, pipe, F_GETPIPE_SZ) } >= 0;

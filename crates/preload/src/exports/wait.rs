@@ -1,16 +1,19 @@
 //! poll, select and epoll.
+//!
+//! Storey 7: exports.
 
 use core::ffi::{c_int, c_void};
 
 use super::check;
 use crate::clock::Since;
+use crate::entry::{self, Entry};
+use crate::epoll_wait::Wait;
 use crate::poll::Poll;
 use crate::select::Sets;
-use crate::set::{self, Set, Wait};
+use crate::set::{self, Set};
 use crate::sys::{self, EpollEvent, PollFd, TimeSpec};
-use crate::table::{self, Entry};
 use crate::timeout::Timeout;
-use crate::{memory, options, process, real};
+use crate::{epoll_ctl, epoll_wait, life, memory, options, process, real, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut PollFd, count: u64, timeout: c_int) -> c_int {
@@ -184,16 +187,16 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     // Without an event to read the kernel refuses it, whatever else it is.
     let is_event = op == EPOLL_CTL_DEL || memory::is_readable(event, 1);
-    match table::get(set_fd) {
+    match entry::get(set_fd) {
         Entry::Set(set) if is_event => {
             process::refresh();
             // SAFETY: the program's own arguments.
-            unsafe { set.ctl(set_fd, op, fd, event) }
+            unsafe { epoll_ctl::ctl(set, set_fd, op, fd, event) }
         }
         _ => {
             // A set that this library does not know watches it.
             if op == EPOLL_CTL_ADD && is_event {
-                options::leave_to_others(fd);
+                life::leave_to_others(fd);
                 set::watched_from_outside(fd);
             }
             // SAFETY: the program's own arguments.
@@ -209,7 +212,7 @@ pub unsafe extern "C" fn epoll_wait(
     max: c_int,
     timeout: c_int,
 ) -> c_int {
-    let Entry::Set(set) = table::get(fd) else {
+    let Entry::Set(set) = entry::get(fd) else {
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_wait(fd, events, max, timeout) };
     };
@@ -225,7 +228,7 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const c_void,
 ) -> c_int {
-    let Entry::Set(set) = table::get(fd) else {
+    let Entry::Set(set) = entry::get(fd) else {
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_pwait(fd, events, max, timeout, mask) };
     };
@@ -246,7 +249,7 @@ pub unsafe extern "C" fn epoll_pwait2(
     mask: *const c_void,
 ) -> c_int {
     let limit = Timeout::from_timespec(timeout).filter(|_| is_mask(mask));
-    let (Entry::Set(set), Some(limit)) = (table::get(fd), limit) else {
+    let (Entry::Set(set), Some(limit)) = (entry::get(fd), limit) else {
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_pwait2(fd, events, max, timeout, mask) };
     };
@@ -259,12 +262,12 @@ const ROOM: usize = 64;
 fn wait_on(set: &'static Set, wait: Wait) -> c_int {
     process::refresh();
     if memory::is_writable(wait.events, (wait.max.max(0) as usize).min(ROOM)) {
-        return set.wait(&wait);
+        return epoll_wait::wait(set, &wait);
     }
     // There is no room for events: the kernel says so once there is one.
     let mut own = [EpollEvent { events: 0, data: 0 }; ROOM];
     let max = wait.max.min(ROOM as c_int);
-    let ret = set.wait(&Wait { events: own.as_mut_ptr(), max, ..wait });
+    let ret = epoll_wait::wait(set, &Wait { events: own.as_mut_ptr(), max, ..wait });
     if ret <= 0 {
         return ret;
     }

@@ -1,4 +1,6 @@
 //! A vsock connection takes the place of a TCP socket.
+//!
+//! Storey 4: life.
 
 use core::ffi::c_int;
 

@@ -1,5 +1,7 @@
 //! The directory of other guests, as the broker keeps it: a table mapped from a file beside its
 //! socket.
+//!
+//! Storey 1: system.
 
 use core::ffi::c_int;
 use core::mem::size_of;

@@ -1,15 +1,16 @@
 //! Calls on a connection that goes by vsock: the kernel's own, made to look like TCP's by the TCP
 //! socket `behind`.
+//!
+//! Storey 4: life.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 
-use super::LINGER_0;
+use crate::entry::{self, Entry};
 use crate::errand::{wait, wait_ns};
 use crate::iov::Buffers;
 use crate::sys::{self, IoVec, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, POLLIN, SOL_SOCKET, call};
-use crate::table::{self, Entry};
-use crate::{clock, real, tcp};
+use crate::{clock, real, table, tcp};
 
 /// One descriptor less names the connection: with the last, the TCP socket behind is closed.
 pub fn unname(fd: c_int, behind: c_int) {
@@ -30,14 +31,14 @@ pub fn end_unread(fd: c_int, behind: c_int) {
     let flags = MSG_DONTWAIT | sys::MSG_PEEK;
     // SAFETY: one byte of ours.
     if unsafe { call!(recvfrom, fd, &raw mut byte, 1, flags, 0, 0) } > 0 {
-        sys::setsockopt_bytes(behind, SOL_SOCKET, sys::SO_LINGER, &LINGER_0);
+        sys::setsockopt_bytes(behind, SOL_SOCKET, sys::SO_LINGER, &sys::LINGER_0);
     }
 }
 
 /// The program puts something else under the number of a socket behind.
 pub fn abandon(behind: c_int) {
     for fd in 0..table::end() {
-        if matches!(table::get(fd), Entry::Guest(at) if at == behind) {
+        if matches!(entry::get(fd), Entry::Guest(at) if at == behind) {
             table::clear(fd);
         }
     }

@@ -1,5 +1,7 @@
 //! Options of a connection that goes by vsock: TCP's own, but for those that the kernel looks at in
 //! calls on the vsock connection, and those that only TCP itself can keep.
+//!
+//! Storey 1: system.
 
 use core::ffi::c_int;
 

@@ -1,24 +1,23 @@
-//! A list of registrations that grows, under its set's lock.
+//! A list that grows, under its set's lock, of objects that keep their type for ever.
+//!
+//! Storey 3: connection.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::registration::Registration;
 use crate::sys;
 
-type Item = AtomicPtr<Registration>;
-
 /// Items of a list's first page.
-const FIRST: u32 = (4096 / size_of::<Item>()) as u32;
+const FIRST: u32 = (4096 / size_of::<AtomicPtr<()>>()) as u32;
 
 /// All zero is an empty list without memory.
 #[repr(C)]
-pub struct List {
-    items: AtomicPtr<Item>,
+pub struct List<T: 'static> {
+    items: AtomicPtr<AtomicPtr<T>>,
     len: AtomicU32,
     room: AtomicU32,
 }
 
-impl List {
+impl<T> List<T> {
     /// May be read without the lock, as a hint.
     pub fn len(&self) -> u32 {
         self.len.load(Ordering::Relaxed)
@@ -32,13 +31,13 @@ impl List {
         self.len.store(0, Ordering::Relaxed);
     }
 
-    pub fn get(&self, index: u32) -> Option<&'static Registration> {
-        // SAFETY: an item below `len` holds a registration, whose memory stays one.
+    pub fn get(&self, index: u32) -> Option<&'static T> {
+        // SAFETY: an item below `len` is of the memory of a T, which stays one.
         (index < self.len()).then(|| unsafe { &*self.item(index).load(Ordering::Relaxed) })
     }
 
     /// Where it is now; `None` without memory.
-    pub fn push(&self, one: &'static Registration) -> Option<u32> {
+    pub fn push(&self, one: &'static T) -> Option<u32> {
         let len = self.len();
         if len == self.room.load(Ordering::Relaxed) {
             self.grow(len)?;
@@ -49,14 +48,14 @@ impl List {
     }
 
     /// Takes the item at `index` out; the last one, which is given, moves to its place.
-    pub fn swap_remove(&self, index: u32) -> Option<&'static Registration> {
+    pub fn swap_remove(&self, index: u32) -> Option<&'static T> {
         let last = self.get(self.len().checked_sub(1)?)?;
         self.item(index).store(core::ptr::from_ref(last).cast_mut(), Ordering::Relaxed);
         self.len.store(self.len() - 1, Ordering::Relaxed);
         Some(last)
     }
 
-    fn item(&self, index: u32) -> &Item {
+    fn item(&self, index: u32) -> &AtomicPtr<T> {
         // SAFETY: callers stay below `room`.
         unsafe { &*self.items.load(Ordering::Relaxed).add(index as usize) }
     }
@@ -64,7 +63,8 @@ impl List {
     #[cold]
     fn grow(&self, len: u32) -> Option<()> {
         let room = if len == 0 { FIRST } else { len.checked_mul(2)? };
-        let fresh = sys::map_private(room as usize * size_of::<Item>())?.cast::<Item>();
+        let fresh =
+            sys::map_private(room as usize * size_of::<AtomicPtr<T>>())?.cast::<AtomicPtr<T>>();
         let old = self.items.load(Ordering::Relaxed);
         for at in 0..len as usize {
             // SAFETY: both hold `len` items.
@@ -76,7 +76,7 @@ impl List {
         self.room.store(room, Ordering::Relaxed);
         if len > 0 {
             // SAFETY: who reads items holds the set's lock, as this thread does.
-            unsafe { sys::unmap(old.cast(), len as usize * size_of::<Item>()) };
+            unsafe { sys::unmap(old.cast(), len as usize * size_of::<AtomicPtr<T>>()) };
         }
         Some(())
     }

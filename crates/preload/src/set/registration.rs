@@ -3,14 +3,16 @@
 //! A number may be registered in several sets, and a socket by several numbers in one set, so
 //! each registration stands for itself: what was asked of it, and what it was told.
 //!
-//! All registrations under a number hang together in its `Watch`. One whose number was closed
+//! All registrations under a number hang together in a list that begins in the table. One whose number was closed
 //! while the socket lives on by another number hangs there, as an orphan.
+//!
+//! Storey 3: connection.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::Set;
-use crate::conn::Conn;
+use crate::conn::{self, Conn};
 use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
 use crate::sys::EpollEvent;
@@ -106,7 +108,7 @@ impl Registration {
     }
 
     pub fn conn(&self) -> Option<&'static Conn> {
-        table::raw_conn(self.at())
+        conn::at(self.at())
     }
 
     /// Whether a wait may tell of it at all.
@@ -115,17 +117,16 @@ impl Registration {
     }
 
     fn link(&'static self, at: c_int) {
-        let Some(watch) = table::watch(at) else { return };
+        let Some(first) = first(at) else { return };
         self.at.store(at, Ordering::Relaxed);
-        self.next.store(watch.first.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.next.store(first.load(Ordering::Relaxed), Ordering::Relaxed);
         // What it is, /then/ the list: who finds it (Acquire) finds all of it.
-        watch.first.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        first.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
         table::reaches(at);
     }
 
     fn unlink(&self) {
-        let Some(watch) = table::watch(self.at()) else { return };
-        let mut link = &watch.first;
+        let Some(mut link) = first(self.at()) else { return };
         loop {
             let at = link.load(Ordering::Acquire);
             if at.is_null() {
@@ -167,9 +168,16 @@ impl Registration {
     }
 }
 
+/// Where the list of those that hang at a number begins.
+fn first(fd: c_int) -> Option<&'static AtomicPtr<Registration>> {
+    let first = core::ptr::from_ref(table::watched(fd)?);
+    // SAFETY: a pointer like this one; only this file stores there, and registrations.
+    Some(unsafe { &*first.cast() })
+}
+
 /// A registration of `fd` in `set`; `None` without memory.
 pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
-    table::watch_of_any(fd)?;
+    table::watched_of_any(fd)?;
     let one = POOL.take()?;
     let Some(_registry) = REGISTRY.acquire() else {
         POOL.give(one);
@@ -206,7 +214,7 @@ impl Iterator for At {
 
 /// Under `REGISTRY`, or as a hint.
 pub fn at(fd: c_int) -> impl Iterator<Item = &'static Registration> {
-    At(table::watch(fd).map_or(core::ptr::null_mut(), |watch| watch.first.load(Ordering::Acquire)))
+    At(first(fd).map_or(core::ptr::null_mut(), |first| first.load(Ordering::Acquire)))
 }
 
 /// The one that `fd` has in `set`, which the program may change. Under the set's lock.

@@ -1,0 +1,162 @@
+//! What this process keeps of a connection besides its pages: of its receiving and of its sending
+//! half, of the program's settings, and of who holds it. All zero is a fresh one of each.
+//!
+//! Storey 3: connection.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use crate::clock;
+use crate::lock::Lock;
+use crate::spin::Backoff;
+
+fn zero<const N: usize>(fields: [&AtomicU32; N]) {
+    for field in fields {
+        field.store(0, Ordering::Relaxed);
+    }
+}
+
+#[repr(C)]
+pub struct RxHalf {
+    pub lock: Lock,
+    pub spin: Backoff,
+    /// Offers that the sender did not take up.
+    pub offers: Backoff,
+    /// Reads from the ring since it was last offered, where nobody may watch.
+    pub opening_reads: AtomicU32,
+    /// Ticks at which the kernel was last asked about this connection.
+    pub looked_at: AtomicU64,
+    /// `set::kernel_told` when the kernel was last asked about this connection.
+    pub told_seen: AtomicU32,
+    /// Not 0: the kernel had something to tell when poll last asked it.
+    pub kernel_ready: AtomicU32,
+    /// Not 0: TCP was empty when it was last read.
+    pub tcp_dry: AtomicU32,
+    /// Not 0: an errno that cut a receive short, for the next one.
+    pub error: AtomicU32,
+    /// The class of the ring that the broker was asked for last.
+    pub grow_asked: AtomicU32,
+    /// TCP bytes read before the channel came.
+    pub read_before: AtomicU64,
+}
+
+impl RxHalf {
+    pub fn reset(&self, read_before: u64) {
+        self.spin.reset();
+        self.offers.reset();
+        zero([
+            &self.opening_reads,
+            &self.told_seen,
+            &self.kernel_ready,
+            &self.tcp_dry,
+            &self.error,
+            &self.grow_asked,
+        ]);
+        self.looked_at.store(0, Ordering::Relaxed);
+        self.read_before.store(read_before, Ordering::Relaxed);
+    }
+}
+
+#[repr(C)]
+pub struct TxHalf {
+    pub lock: Lock,
+    pub looked_at: AtomicU64,
+    pub compared_at: AtomicU64,
+    /// Ticks at which bytes last went by TCP.
+    pub tcp_sent_at: AtomicU64,
+    pub full: AtomicU32,
+    pub spin: Backoff,
+    /// The last bytes sent by TCP asked for more to follow (MSG_MORE).
+    pub more_follows: AtomicU32,
+    /// TCP bytes written before the channel came.
+    pub sent_before: AtomicU64,
+}
+
+impl TxHalf {
+    pub fn reset(&self) {
+        self.spin.reset();
+        zero([&self.full, &self.more_follows]);
+        self.looked_at.store(0, Ordering::Relaxed);
+        self.compared_at.store(0, Ordering::Relaxed);
+        self.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
+        self.sent_before.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The program's own settings of what this library sets otherwise.
+#[repr(C)]
+pub struct Settings {
+    pub nodelay: AtomicU32,
+    pub cork: AtomicU32,
+    pub kernel_corked: AtomicU32,
+    /// Not 0: an option is set that only the kernel can serve.
+    pub leaves_ring: AtomicU32,
+}
+
+impl Settings {
+    pub fn reset(&self) {
+        zero([&self.nodelay, &self.cork, &self.kernel_corked, &self.leaves_ring]);
+    }
+}
+
+/// Who holds the end, and how it is handed on.
+#[repr(C)]
+pub struct Holding {
+    /// Not 0: forked since it got its channel; locks are taken twice.
+    pub shared: AtomicU32,
+    /// The process that the broker gave it to.
+    pub attacher_pid: AtomicU32,
+    /// Not 0: handed over. TCP for good, and the kernel has the program's own settings.
+    pub plain: AtomicU32,
+    /// The descriptor of its estate plus 1, 0 if it has none.
+    pub estate: AtomicI32,
+    /// How this process stopped to count as a holder; 0: it counts.
+    pub left: AtomicU32,
+    /// See `handover`.
+    pub handed: Handed,
+}
+
+pub const LEFT_LAST: u32 = 1;
+pub const LEFT_COUNTED: u32 = 2;
+
+impl Holding {
+    pub fn reset(&self) {
+        zero([&self.shared, &self.attacher_pid, &self.plain, &self.left]);
+        self.estate.store(0, Ordering::Relaxed);
+        self.handed.reset();
+    }
+}
+
+/// What an exec that is under way has done to a connection, to be undone if it fails.
+#[repr(C)]
+pub struct Handed {
+    /// Which exec or start looked at it last.
+    walk: AtomicU32,
+    /// How the count of holders was changed.
+    pub counted: AtomicI32,
+    /// Not 0: its close was made a reset.
+    pub lingers: AtomicU32,
+    /// Not 0: a child that borrows this memory has it under a number of its own.
+    pub lent: AtomicU32,
+}
+
+impl Handed {
+    /// Of a connection that was just made.
+    pub fn reset(&self) {
+        self.begin(0);
+        self.lent.store(0, Ordering::Relaxed);
+    }
+
+    pub fn is_lent(&self) -> bool {
+        self.lent.load(Ordering::Relaxed) != 0
+    }
+
+    pub fn is_of(&self, walk: u32) -> bool {
+        self.walk.load(Ordering::Relaxed) == walk
+    }
+
+    pub fn begin(&self, walk: u32) {
+        self.walk.store(walk, Ordering::Relaxed);
+        self.counted.store(0, Ordering::Relaxed);
+        self.lingers.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,535 @@
+//! epoll_wait: rings first, the kernel now and then, parked before it sleeps.
+//!
+//! Storey 6: waits.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+
+use yasmin_ring::{Park, Phase, Room, View};
+use yasmin_wire::State;
+
+use crate::conn::Conn;
+use crate::entry::{self, Entry};
+use crate::set::registration::{self, Registration};
+use crate::set::{
+    EDGE, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDNORM, Set, WRNORM, is_telling,
+    note_kernel_told,
+};
+use crate::signals::{self, Handled};
+use crate::sys::{self, EpollEvent, call};
+use crate::timeout::Timeout;
+use crate::{clock, epoll_ctl, process, real, spin, table, tcp};
+
+/// One epoll_wait in any of its forms, with the program's own buffer.
+pub struct Wait {
+    pub fd: c_int,
+    pub events: *mut EpollEvent,
+    pub max: c_int,
+    pub timeout: Timeout,
+    pub mask: *const c_void,
+    /// It was epoll_pwait2: the kernel takes nanoseconds.
+    pub precise: bool,
+}
+
+impl Wait {
+    /// The kernel's own wait, in libc, with `skip` events already there.
+    fn kernel(&self, skip: usize, timeout: Timeout) -> c_int {
+        let ret = self.libc(skip, timeout);
+        note_kernel_told(ret);
+        ret
+    }
+
+    fn libc(&self, skip: usize, timeout: Timeout) -> c_int {
+        let (events, max) = (self.events.wrapping_add(skip), self.max - skip as c_int);
+        // SAFETY: the program's buffer and mask.
+        unsafe {
+            if self.precise {
+                let time = timeout.timespec();
+                let at = if timeout.ns < 0 { core::ptr::null() } else { &raw const time };
+                return real::epoll_pwait2(self.fd, events, max, at, self.mask);
+            }
+            if self.mask.is_null() {
+                return real::epoll_wait(self.fd, events, max, timeout.ms());
+            }
+            real::epoll_pwait(self.fd, events, max, timeout.ms(), self.mask)
+        }
+    }
+
+    /// One look that does not wait, by the kernel's own entry: no cancellation point, since
+    /// the set's lock is held. Returns the count or minus errno.
+    fn look(&self, skip: usize) -> c_int {
+        let (events, max) = (self.events.wrapping_add(skip), self.max - skip as c_int);
+        // SAFETY: the program's buffer and mask; a signal set of the kernel's is 8 bytes.
+        let ret = unsafe { call!(epoll_pwait, self.fd, events, max, 0, self.mask, 8) as c_int };
+        note_kernel_told(ret);
+        ret
+    }
+}
+
+/// Rings' and kernel's events are only told in one wait where to find pairs of them takes no
+/// more steps than this.
+const MERGE_STEPS: u32 = 1 << 16;
+
+/// Puts events of one registration that both the rings and the kernel told into one: the first
+/// `found` are of the one, the `more` behind them of the other. Returns how many of the `more`
+/// remain.
+fn merge(events: *mut EpollEvent, found: usize, more: usize) -> usize {
+    let mut kept = 0;
+    for i in found..found + more {
+        // SAFETY: inside the program's buffer, filled so far.
+        unsafe {
+            let event = events.add(i).read_unaligned();
+            let twin = (0..found).find(|&at| {
+                let data = events.add(at).read_unaligned().data;
+                data == event.data
+            });
+            if let Some(at) = twin {
+                let mut both = events.add(at).read_unaligned();
+                both.events |= event.events;
+                events.add(at).write_unaligned(both);
+            } else {
+                events.add(found + kept).write_unaligned(event);
+                kept += 1;
+            }
+        }
+    }
+    kept
+}
+
+/// Whether a send would find room in the ring.
+fn writable(conn: &'static Conn, fd: c_int) -> bool {
+    let Ok(_tx) = conn.lock_tx(fd) else { return false };
+    matches!(conn.sender().room(1), Ok(Room::Ring(write)) if !write.opens())
+}
+
+/// Whether bytes came and were read that no wait has told of: TCP tells of that edge with what
+/// is ready still.
+fn has_past_edge(one: &Registration, conn: &'static Conn) -> bool {
+    let receiver = conn.receiver();
+    let (tail, told) = (receiver.tail_seen(), one.edge_told.load(Ordering::Relaxed));
+    if told == tail || receiver.unread_bytes() > 0 {
+        return false;
+    }
+    one.edge_told.store(tail, Ordering::Relaxed);
+    // Registered anew: the kernel tells.
+    told != u64::MAX
+}
+
+/// epoll_wait in all its forms. Returns as libc does.
+pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
+    process::cancellation_point();
+    set.touch();
+    if set.outer.load(Ordering::Relaxed) != 0
+        && LEFT.load(Ordering::Relaxed) != 0
+        && let Some(found) = wait_for_inner(set, wait)
+    {
+        return found;
+    }
+    if wait.max <= 0 {
+        return wait.kernel(0, wait.timeout);
+    }
+    let serial = set.serial.load(Ordering::Relaxed);
+    let start = clock::Since::now();
+    let mut has_slept = false;
+    let handled = Handled::now();
+    let mut spin_until = 0;
+    if wait.timeout.is_now() && !set.hot.is_empty() {
+        set.tight.try_watching(|budget| watch(set, budget));
+    }
+    loop {
+        let is_plain = set.hot.is_empty() && set.dirty.is_empty();
+        if is_plain && wait.timeout.is_now() {
+            let ret = wait.kernel(0, wait.timeout);
+            if let Some(ret) = heard(set, wait, ret, serial) {
+                return ret;
+            }
+            continue;
+        }
+        if !is_plain {
+            let Some(_guard) = set.lock.acquire() else {
+                // In a handler that interrupted this thread's own use of the set.
+                return wait.kernel(0, wait.timeout);
+            };
+            if set.serial.load(Ordering::Relaxed) != serial {
+                // Closed by another thread: its memory may serve another set.
+                return wait.kernel(0, wait.timeout.less(&start));
+            }
+            if let Some(ret) = look(set, wait, spin_until) {
+                return ret;
+            }
+        }
+        let now = clock::ticks();
+        if spin_until == 0 {
+            // Which signals may interrupt under the program's mask only the kernel can tell.
+            let spins = !is_plain && !spin::is_off() && wait.mask.is_null() && set.spin.allows();
+            spin_until = if spins { now + budget(wait.timeout) } else { now };
+        }
+        if now < spin_until && !handled.is_past() {
+            watch(set, spin_until - now);
+            if clock::ticks() >= spin_until {
+                set.spin.lost();
+            }
+            continue;
+        }
+        set.falls_asleep();
+        // Under the lock, also when nothing is hot: who is about to offer either put its
+        // registrations into the list before, or sees this sleeper.
+        let ret = park_all(set).then(|| {
+            if !is_plain && handled.is_past() {
+                return signals::interrupted();
+            }
+            let is_whole = is_plain && !has_slept;
+            wait.kernel(0, if is_whole { wait.timeout } else { wait.timeout.less(&start) })
+        });
+        has_slept = true;
+        set.wakes_up();
+        if let Some(ret) = ret
+            && let Some(ret) = heard(set, wait, ret, serial)
+        {
+            return ret;
+        }
+    }
+}
+
+/// What rings and kernel have without waiting; `None`: nothing. Under the lock.
+///
+/// One wait tells of all that is ready, as the kernel's does: it is asked unless it had
+/// nothing a moment ago, so that what it has is late by `LOOK_US` at most.
+fn look(set: &Set, wait: &Wait, spin_until: u64) -> Option<c_int> {
+    let is_due = is_kernel_due(set);
+    let hot = set.hot.len();
+    let max = wait.max as u32;
+    // Rings could fill the program's buffer each time, and nothing else be told.
+    let fills = hot >= max || hot.saturating_mul(max) > MERGE_STEPS;
+    if is_due && fills && set.kernel_first.swap(1, Ordering::Relaxed) == 0 {
+        let told = ask_kernel(set, wait, 0);
+        if told != 0 {
+            let has_room = told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS;
+            let more = if has_room { add_rings(set, wait, told as usize) } else { 0 };
+            return Some(sys::returned((told + more as c_int) as isize) as c_int);
+        }
+    }
+    set.kernel_first.store(0, Ordering::Relaxed);
+    let found = collect(set, wait, 0);
+    if found > 0 {
+        if spin_until != 0 {
+            set.spin.won();
+        }
+        if !is_due || fills || found as c_int == wait.max {
+            return Some(found as c_int);
+        }
+        let more = ask_kernel(set, wait, found).max(0) as usize;
+        return Some((found + merge(wait.events, found, more)) as c_int);
+    }
+    if is_due || spin_until == 0 || wait.timeout.is_now() {
+        let told = ask_kernel(set, wait, 0);
+        if told == 0 && wait.timeout.is_now() {
+            set.tight.found_nothing();
+        }
+        if told != 0 || wait.timeout.is_now() {
+            return Some(sys::returned(told as isize) as c_int);
+        }
+    }
+    None
+}
+
+/// What the kernel's own wait gave, without the events of `wake_sleepers`. `None`: look at
+/// the rings.
+fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
+    if ret <= 0 || set.woken.load(Ordering::Relaxed) == 0 {
+        return Some(ret);
+    }
+    let Some(_guard) = set.lock.acquire() else { return Some(ret) };
+    if set.serial.load(Ordering::Relaxed) != serial {
+        return Some(ret);
+    }
+    let kept = epoll_ctl::take_wake_ups(set, wait.events, 0, ret);
+    if kept == ret {
+        return Some(ret);
+    }
+    // This thread has taken the event that was to tell of ring bytes: it tells of them, or
+    // another one does.
+    let found = kept + add_rings(set, wait, kept as usize) as c_int;
+    if found == wait.max
+        && set.sleepers.load(Ordering::SeqCst) != 0
+        && let Some(one) = set
+            .each_hot()
+            .find(|one| one.conn().is_some_and(|conn| is_telling(one, &conn.receiver())))
+    {
+        epoll_ctl::wake_sleepers(set, one);
+    }
+    (found > 0).then_some(found)
+}
+
+/// Sets in this one that have something the kernel does not know of, and what it knows.
+fn wait_for_inner(set: &Set, wait: &Wait) -> Option<c_int> {
+    let mut found = 0;
+    LEFT.store(0, Ordering::SeqCst);
+    for fd in 0..table::end() {
+        let Entry::Set(inner) = entry::get(fd) else { continue };
+        if !inner.is_foreign() || inner.hot.is_empty() {
+            continue;
+        }
+        LEFT.store(1, Ordering::SeqCst);
+        if (found as c_int) >= wait.max {
+            continue;
+        }
+        let asked = {
+            let _guard = set.lock.acquire();
+            registration::find(set, fd).map(|one| (one.asked(), one.data.load(Ordering::Relaxed)))
+        };
+        let Some((asked, data)) = asked else { continue };
+        let events = asked & (IN | RDNORM);
+        if events != 0 && inner.has_unread() {
+            let event = EpollEvent { events, data };
+            // SAFETY: the program's buffer of `max` events.
+            unsafe { wait.events.add(found).write_unaligned(event) };
+            found += 1;
+        }
+    }
+    if found == 0 {
+        return None;
+    }
+    let Some(_guard) = set.lock.acquire() else { return Some(found as c_int) };
+    let has_room = (found as c_int) < wait.max;
+    let more = if has_room { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
+    Some((found + merge(wait.events, found, more)) as c_int)
+}
+
+/// Ticks to watch before sleeping, no longer than the program would wait.
+fn budget(timeout: Timeout) -> u64 {
+    let budget = spin::budget_ticks();
+    if timeout.ns < 0 { budget } else { budget.min(clock::us(timeout.ns as u64 / 1000)) }
+}
+
+fn is_kernel_due(set: &Set) -> bool {
+    let gone = clock::ticks().wrapping_sub(set.looked_at.load(Ordering::Relaxed));
+    set.kernel_due.load(Ordering::Relaxed) != 0 || gone > clock::us(LOOK_US)
+}
+
+/// Asks the kernel without waiting, behind the `found` events that are there already.
+/// Returns how many more there are, or minus errno. Under the lock.
+fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
+    set.flush();
+    set.looked_at.store(clock::ticks(), Ordering::Relaxed);
+    let told = wait.look(found);
+    // What is told of as long as it lasts may be told again at once.
+    set.kernel_due.store(u32::from(told > 0), Ordering::Relaxed);
+    epoll_ctl::take_wake_ups(set, wait.events, found, told)
+}
+
+/// Adds what the rings have to the `told` events that the kernel gave, also where there is
+/// no room for more events; says how many these became more. Under the lock.
+fn add_rings(set: &Set, wait: &Wait, told: usize) -> usize {
+    for at in 0..told {
+        // SAFETY: filled in by the kernel.
+        let mut event = unsafe { wait.events.add(at).read_unaligned() };
+        let mut index = 0;
+        while let Some(one) = set.hot.get(index) {
+            index += 1;
+            let is_it = one.data.load(Ordering::Relaxed) == event.data && one.is_armed();
+            let Some(conn) = one.conn().filter(|_| is_it) else { continue };
+            let more = readable(set, one, conn);
+            event.events |= more;
+            if more != 0 && one.asked() & ONESHOT != 0 {
+                epoll_ctl::spend(set, one);
+            }
+        }
+        // SAFETY: as above.
+        unsafe { wait.events.add(at).write_unaligned(event) };
+    }
+    let more = collect(set, wait, told);
+    merge(wait.events, told, more)
+}
+
+/// Fills in what the hot registrations have, behind `skip` events. Returns how many are
+/// more. Under the lock.
+fn collect(set: &Set, wait: &Wait, skip: usize) -> usize {
+    let mut found = skip;
+    let mut index = set.cursor.load(Ordering::Relaxed);
+    // Under the lock: no other thread writes these.
+    let round = set.round.load(Ordering::Relaxed).wrapping_add(1);
+    set.round.store(round, Ordering::Relaxed);
+    // What is dropped on the way moves another one to its place, which may have been here.
+    for _ in 0..set.hot.len() {
+        if found as c_int == wait.max {
+            break;
+        }
+        if index >= set.hot.len() {
+            index = 0;
+        }
+        let Some(one) = set.hot.get(index) else { break };
+        if one.round.load(Ordering::Relaxed) == round {
+            index += 1;
+            continue;
+        }
+        one.round.store(round, Ordering::Relaxed);
+        let is_last = found as c_int + 1 == wait.max;
+        let mut events = ready(set, one, is_last);
+        if events != 0 {
+            one.idle.store(0, Ordering::Relaxed);
+            let asked = one.asked();
+            if asked & ONESHOT != 0 {
+                // The kernel is asked now or never: it tells one event of this, too.
+                let kernels = sys::poll_now(one.at(), asked as i16);
+                events |= u32::from(kernels as u16);
+                epoll_ctl::spend(set, one);
+            }
+            let event = EpollEvent { events, data: one.data.load(Ordering::Relaxed) };
+            // SAFETY: the program's buffer of `max` events.
+            unsafe { wait.events.add(found).write_unaligned(event) };
+            found += 1;
+        }
+        if one.hot.load(Ordering::Relaxed) == index + 1 {
+            index += 1;
+        }
+    }
+    set.cursor.store(index, Ordering::Relaxed);
+    found - skip
+}
+
+/// What a hot registration has to tell, besides what the kernel knows. `is_last`: the
+/// kernel will have no place to add to it.
+fn ready(set: &Set, one: &'static Registration, is_last: bool) -> u32 {
+    if !one.is_armed() {
+        return 0;
+    }
+    let Some(conn) = one.conn() else { return 0 };
+    let asked = one.asked();
+    let mut events = 0;
+    let receiver = conn.receiver();
+    let stirs = receiver.is_moved() || is_telling(one, &receiver);
+    let idle = one.idle.load(Ordering::Relaxed);
+    one.idle.store(idle.wrapping_add(1), Ordering::Relaxed);
+    if stirs || idle >= IDLE_LOOKS {
+        events |= readable(set, one, conn);
+    } else if receiver.phase() == Phase::Offered && receiver.hinted() {
+        to_kernel(set, one, conn);
+    }
+    if one.hot.load(Ordering::Relaxed) == 0 {
+        // All is the kernel's now, and nothing keeps the connection mapped any more.
+        return events;
+    }
+    let wants_out = asked & (OUT | WRNORM) != 0;
+    if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(one, conn)) {
+        // An edge tells of everything that is ready, and of this one the kernel knows nothing.
+        let asks_kernel = || asked & EDGE != 0 && sys::poll_now(one.at(), sys::POLLOUT) != 0;
+        if writable(conn, one.at()) || asks_kernel() {
+            events |= asked & (OUT | WRNORM);
+        } else if events != 0 && is_last {
+            if sys::poll_now(one.at(), sys::POLLOUT) & sys::POLLOUT != 0 {
+                events |= asked & (OUT | WRNORM);
+            }
+        } else {
+            set.kernel_due.store(1, Ordering::Relaxed);
+        }
+    }
+    events
+}
+
+fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u32 {
+    let Ok(_rx) = conn.lock_rx(one.at()) else { return 0 };
+    let receiver = conn.receiver();
+    let Ok(view) = receiver.look(|| conn.read_position()) else {
+        // The kernel reports the reset.
+        tcp::reset(one.at());
+        set.drop_hot(one);
+        set.kernel_due.store(1, Ordering::Relaxed);
+        return 0;
+    };
+    if is_telling(one, &receiver) {
+        if one.asked() & EDGE != 0 {
+            one.edge_told.store(receiver.tail_seen(), Ordering::Relaxed);
+        }
+        return one.asked() & (IN | RDNORM);
+    }
+    match view {
+        // Told of already, or not asked for.
+        View::Ring { .. } => {}
+        View::TcpUpTo { .. } => set.kernel_due.store(1, Ordering::Relaxed),
+        View::Tcp => {
+            set.drop_hot(one);
+            set.kernel_due.store(1, Ordering::Relaxed);
+        }
+        View::Empty { state } => {
+            let is_idle = one.idle.load(Ordering::Relaxed) >= IDLE_LOOKS;
+            if is_idle && receiver.park() == Park::Parked {
+                if state == State::Offered {
+                    conn.rx.offers.lost();
+                }
+                set.drop_hot(one);
+                set.kernel_due.store(1, Ordering::Relaxed);
+            }
+        }
+    }
+    0
+}
+
+/// Bytes came by TCP to an offered direction: the kernel tells of them.
+fn to_kernel(set: &Set, one: &Registration, conn: &'static Conn) {
+    set.kernel_due.store(1, Ordering::Relaxed);
+    let Ok(_rx) = conn.lock_rx(one.at()) else { return };
+    let receiver = conn.receiver();
+    if receiver.park() == Park::Parked && receiver.is_drained() {
+        set.drop_hot(one);
+    }
+}
+
+/// Watches the hot registrations for at most `budget` ticks, or until the kernel is due.
+fn watch(set: &Set, budget: u64) -> bool {
+    let peer_cpu = || {
+        let Some(_guard) = set.lock.try_acquire() else { return spin::NO_CPU };
+        let conn = set.hot.get(0).and_then(Registration::conn);
+        conn.map_or(spin::NO_CPU, |conn| conn.receiver().block.sender_cpu())
+    };
+    let stirs = || {
+        if is_kernel_due(set) {
+            return true;
+        }
+        let Some(_guard) = set.lock.try_acquire() else { return false };
+        set.each_hot().any(|one| {
+            let Some(conn) = one.conn() else { return false };
+            let receiver = conn.receiver();
+            receiver.is_moved()
+                || is_telling(one, &receiver)
+                || receiver.phase() == Phase::Offered && receiver.is_hinted()
+        })
+    };
+    spin::watch_many(budget, peer_cpu, stirs, 8)
+}
+
+/// Parks every hot connection, so that the thread may sleep. False: one has something.
+fn park_all(set: &Set) -> bool {
+    let Some(_guard) = set.lock.acquire() else { return true };
+    set.flush();
+    let mut index = 0;
+    while let Some(one) = set.hot.get(index) {
+        let Some(Ok((conn, _rx))) = one.conn().map(|it| it.lock_rx(one.at()).map(|rx| (it, rx)))
+        else {
+            // Its connection is about to leave.
+            index += 1;
+            continue;
+        };
+        let receiver = conn.receiver();
+        if receiver.look(|| conn.read_position()).is_err() {
+            tcp::reset(one.at());
+            set.drop_hot(one);
+            continue;
+        }
+        if is_telling(one, &receiver) {
+            return false;
+        }
+        let phase = receiver.phase();
+        if receiver.park() == Park::Moved {
+            return false;
+        }
+        conn.note_parked(phase);
+        // Ring bytes behind TCP's, or not asked for now, are told of later.
+        if receiver.is_drained() {
+            set.drop_hot(one);
+        } else {
+            index += 1;
+        }
+    }
+    true
+}

@@ -1,0 +1,151 @@
+//! What forks do to this process's connections, and its exit.
+//!
+//! Storey 7: exports.
+
+use core::ffi::{c_int, c_void};
+
+use crate::entry::{self, Entry};
+use crate::{
+    broker, conn, guest, holders, in_flight, lock, memory, process, promote, real, set, signals,
+    table, text,
+};
+
+pub fn start() {
+    process::start(became_child);
+    holders::start();
+    register_handlers();
+}
+
+fn register_handlers() {
+    type Handler = extern "C" fn();
+    let register = real::next(b"__register_atfork\0");
+    // SAFETY: glibc's __register_atfork and POSIX pthread_atfork have these signatures. The
+    // library is never unloaded, so no handle is needed.
+    unsafe {
+        if !register.is_null() {
+            let register: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
+                core::mem::transmute(register);
+            register(before_fork, after_fork, in_child, core::ptr::null_mut());
+            return;
+        }
+        let register = real::next(b"pthread_atfork\0");
+        if !register.is_null() {
+            let register: unsafe extern "C" fn(Handler, Handler, Handler) -> c_int =
+                core::mem::transmute(register);
+            register(before_fork, after_fork, in_child);
+        }
+    }
+}
+
+extern "C" fn before_fork() {
+    process::refresh();
+    if process::is_borrowed() {
+        return;
+    }
+    process::set_forking(true);
+    text::before_fork();
+    for fd in 0..table::end() {
+        match entry::get(fd) {
+            Entry::Candidate(candidate) => {
+                let slot = candidate.slot();
+                if slot != 0 {
+                    holders::hold_slot(slot);
+                } else if let Some(slot) = holders::take_slot() {
+                    table::change(fd, |candidate| candidate.with_slot(slot));
+                } else {
+                    table::clear(fd);
+                }
+            }
+            Entry::Conn(conn) => {
+                // Another thread may close it.
+                let Some(_pin) = conn.pin(fd) else { continue };
+                conn.share_between_steps(fd);
+                if set::watches(fd) {
+                    holders::watches_rx(&conn.side().rx);
+                }
+                if conn.fd() == fd {
+                    conn.one_more_holds();
+                }
+            }
+            Entry::Set(set) => set.before_fork(),
+            // The child may use it before it is connected here.
+            Entry::Fresh => table::clear(fd),
+            Entry::Guest(_) => table::share_guest(fd),
+            _ => {}
+        }
+    }
+}
+
+/// A fork by a call that runs no handlers.
+pub fn forking(kernel: impl FnOnce() -> isize) -> isize {
+    before_fork();
+    let ret = kernel();
+    if ret == 0 {
+        became_child();
+    } else {
+        after_fork();
+    }
+    ret
+}
+
+extern "C" fn after_fork() {
+    text::after_fork();
+    process::set_forking(false);
+}
+
+extern "C" fn in_child() {
+    became_child();
+}
+
+#[cold]
+fn became_child() {
+    if !process::turns_child() {
+        return;
+    }
+    lock::forget_thread();
+    // By a call that runs no handlers: then nobody has counted this process yet.
+    let is_uncounted = !process::set_forking(false);
+    conn::POOL.reset_lock();
+    set::forget_in_child();
+    memory::forget_holder();
+    signals::reset_lock();
+    broker::forget_in_child();
+    promote::forget_waiting();
+    in_flight::forget_others();
+    text::forked();
+    for fd in 0..table::end() {
+        match entry::get(fd) {
+            Entry::Candidate(_) => {
+                // Calls in flight were other threads', which are not here.
+                table::change(fd, |candidate| candidate.alone().with_pending(false));
+            }
+            Entry::Conn(conn) => {
+                conn.share();
+                conn.reset_locks();
+                if is_uncounted && conn.fd() == fd {
+                    conn.one_more_holds();
+                }
+            }
+            Entry::Set(set) => set.inherited(),
+            Entry::Fresh => table::clear(fd),
+            Entry::Guest(_) => table::share_guest(fd),
+            _ => {}
+        }
+    }
+}
+
+/// The program exits.
+pub extern "C" fn exits() {
+    process::refresh();
+    if process::is_borrowed() {
+        return;
+    }
+    for fd in 0..table::end() {
+        match entry::get(fd) {
+            Entry::Conn(conn) => conn.exits(fd),
+            Entry::Candidate(candidate) => holders::drop_slot(candidate.slot()),
+            Entry::Guest(behind) if !table::is_guest_shared(fd) => guest::end_unread(fd, behind),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Which processes hold a socket, and which of them reads and watches it.
+//!
+//! A candidate that lives through a fork has a slot, a reference count in pages that forks share;
+//! an end with a channel says it in its side page, which they share too.
+//!
+//! Storey 2: table.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use yasmin_channel::side::{MANY_WATCHERS, Rx};
+
+use crate::{process, sys};
+
+/// Reference counts of candidates that lived through a fork, in pages that forks share. A
+/// candidate gets a channel only in a process that is the last to hold it: a sibling would
+/// read and write past the ring.
+static SLOTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+const SLOT_COUNT: usize = 1 << 16;
+/// In the slot of a set, which is never given back.
+const RAISED: u32 = u32::MAX;
+
+pub fn start() {
+    if let Some(slots) = sys::map_fork_shared(SLOT_COUNT * 4) {
+        SLOTS.store(slots.cast(), Ordering::Release);
+    }
+}
+
+fn slot_refs(slot: usize) -> &'static AtomicU32 {
+    // SAFETY: taken slots are inside the table, which is never unmapped.
+    unsafe { &*SLOTS.load(Ordering::Relaxed).add(slot % SLOT_COUNT) }
+}
+
+/// One process more holds the candidate.
+pub fn hold_slot(slot: usize) {
+    slot_refs(slot).fetch_add(1, Ordering::SeqCst);
+}
+
+/// A slot for a candidate that two processes are about to hold.
+pub fn take_slot() -> Option<usize> {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    if SLOTS.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    for _ in 0..1024 {
+        let slot = NEXT.fetch_add(1, Ordering::Relaxed) as usize % SLOT_COUNT;
+        if slot != 0
+            && slot_refs(slot).compare_exchange(0, 2, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        {
+            return Some(slot);
+        }
+    }
+    None
+}
+
+/// Says to all who share the set of `slot` that another process than its maker uses it.
+pub fn raise_slot(slot: usize) {
+    slot_refs(slot).store(RAISED, Ordering::SeqCst);
+}
+
+pub fn is_raised(slot: usize) -> bool {
+    slot != 0 && slot_refs(slot).load(Ordering::SeqCst) == RAISED
+}
+
+/// Whether this process alone holds the candidate.
+pub fn is_sole_holder(slot: usize) -> bool {
+    slot == 0 || slot_refs(slot).load(Ordering::SeqCst) <= 1
+}
+
+/// This process lets go of a candidate.
+pub fn drop_slot(slot: usize) {
+    if slot != 0 {
+        let refs = slot_refs(slot);
+        let _ = refs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    }
+}
+
+/// Whether this process may offer to receive: the one that reads does, and it may change once
+/// (accepted here, served there). Two that take turns stay on TCP.
+pub fn owns_rx(rx: &Rx) -> bool {
+    let (me, owner) = (process::pid(), rx.owner_pid.load(Ordering::Relaxed));
+    if owner == me {
+        return true;
+    }
+    if owner != 0 && rx.owner_moves.fetch_add(1, Ordering::Relaxed) > 0 {
+        return false;
+    }
+    rx.owner_pid.store(me, Ordering::Relaxed);
+    true
+}
+
+/// This process puts the end into an epoll set. Whether another one may have offered it.
+pub fn watches_rx(rx: &Rx) -> bool {
+    let me = process::pid();
+    let watcher = &rx.watcher_pid;
+    let other = watcher.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
+    if other.is_err_and(|other| other != me) {
+        watcher.store(MANY_WATCHERS, Ordering::SeqCst);
+    }
+    rx.owner_pid.load(Ordering::Relaxed) != me
+}
+
+/// This process closes an end that is in no set of its own.
+pub fn watches_no_more(rx: &Rx) {
+    let _ = rx.watcher_pid.compare_exchange(process::pid(), 0, Ordering::SeqCst, Ordering::Relaxed);
+}
+
+/// Whether a set of another process would not learn of an offer of this one's.
+pub fn is_watched_elsewhere(rx: &Rx) -> bool {
+    let watcher = rx.watcher_pid.load(Ordering::SeqCst);
+    watcher != 0 && watcher != process::pid()
+}

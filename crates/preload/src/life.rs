@@ -1,0 +1,113 @@
+//! How a connection ends in this process: its numbers go, or it becomes plain TCP again.
+//!
+//! Storey 4: life.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use crate::conn::{self, Conn};
+use crate::entry::{self, Entry};
+use crate::{broker, estate, holders, set, table, tcp};
+
+/// The program closes `fd`, which still is in the table. Afterwards it is not, and with
+/// the last one the channel is unmapped.
+pub fn unname(conn: &'static Conn, fd: c_int) {
+    if conn.has_many_names() {
+        conn.one_less_name();
+        table::clear(fd);
+        let other = (0..table::end()).find(|&at| conn.is_at(at));
+        let other = other.unwrap_or(-1);
+        if conn.fd() == fd {
+            conn.set_fd(other);
+        }
+        if other >= 0 {
+            set::number_orphaned(fd, other);
+        }
+        return;
+    }
+    release(conn, fd);
+}
+
+/// Every descriptor that names it becomes plain TCP, as the kernel has it.
+pub fn retire(conn: &'static Conn, fd: c_int) {
+    conn.settle(fd);
+    estate::drained(conn, fd);
+    for at in 0..table::end() {
+        if at != fd && conn.is_at(at) {
+            conn.one_less_name();
+            table::clear(at);
+            set::leave(at);
+        }
+    }
+    conn.set_fd(fd);
+    release(conn, fd);
+}
+
+/// It is gone from the table, and its pages are unmapped.
+fn release(conn: &'static Conn, fd: c_int) {
+    let (Ok(rx), Ok(tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else {
+        // A handler closes what its thread is using: the memory stays until exit.
+        table::clear(fd);
+        return;
+    };
+    // The peer looks at the kernel for the end.
+    let _ = conn.sender().park();
+    if conn.lets_go() {
+        if conn.is_unread() {
+            conn.end_unread(fd);
+        }
+    } else if set::watches(fd) {
+        // The kernel goes on telling the set of it, as long as others hold it.
+        conn.park_rx(&conn.receiver());
+    } else {
+        holders::watches_no_more(&conn.side().rx);
+    }
+    if conn.receiver().is_broken() {
+        tcp::reset(fd);
+    }
+    table::clear(fd);
+    let is_own = conn.is_own();
+    // The locks that forks share lie in the side page: let go of them first.
+    drop(tx);
+    drop(rx);
+    // Out of the table, /then/ out of the hot lists, /then/ unpinned: nobody looks any more.
+    if !set::leave(fd) {
+        return;
+    }
+    let is_unpinned = conn.await_pins();
+    if is_unpinned {
+        conn.unmap();
+    }
+    estate::drop_of(conn);
+    if is_own {
+        broker::release(conn.id.load(Ordering::Relaxed));
+    }
+    if is_unpinned {
+        conn::POOL.give(conn);
+    }
+}
+
+/// Plain TCP, if nothing is unread. Parked for good.
+pub fn retires_drained(conn: &'static Conn, fd: c_int) -> bool {
+    {
+        let Ok(_rx) = conn.lock_rx(fd) else { return true };
+        if conn.is_unread() || conn.receiver().is_broken() {
+            return false;
+        }
+    }
+    // Nothing comes by ring any more, so it stays drained.
+    retire(conn, fd);
+    true
+}
+
+/// Something that this library does not see will use `fd`: it stays TCP from now on.
+pub fn leave_to_others(fd: c_int) {
+    match entry::get(fd) {
+        Entry::Conn(conn) => conn.park_for_good(fd),
+        Entry::Candidate(candidate) => {
+            holders::drop_slot(candidate.slot());
+            table::clear(fd);
+        }
+        _ => {}
+    }
+}
