@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_void};
 
 use crate::entry::{self, Entry};
 use crate::{
-    broker, conn, guest, holders, in_flight, lock, memory, process, promote, real, set, signals,
-    table, text,
+    broker, conn, guest, holders, in_flight, lock, process, promote, real, set, signals, table,
+    text,
 };
 
 pub fn start() {
@@ -107,7 +107,6 @@ fn became_child() {
     let is_uncounted = !process::set_forking(false);
     conn::POOL.reset_lock();
     set::forget_in_child();
-    memory::forget_holder();
     signals::reset_lock();
     broker::forget_in_child();
     promote::forget_waiting();

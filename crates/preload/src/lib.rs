@@ -30,6 +30,7 @@ mod epoll_wait;
 mod errand;
 mod estate;
 mod exports;
+mod fault;
 mod fork;
 mod guest;
 mod handover;
@@ -97,6 +98,7 @@ extern "C" fn init(
     real::resolve();
     trampoline::resolve();
     config::read(environment);
+    fault::start();
     clock::calibrate();
     text::start();
     spin::find_rseq();

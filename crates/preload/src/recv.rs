@@ -283,12 +283,7 @@ impl Call<'_> {
         let mut result = Ok(());
         if self.flags & MSG_TRUNC == 0 {
             self.to.each(self.done, len, |base, len, done| {
-                if memory::may_fault(base, len) {
-                    result = result.and(give(receiver, done as u32, base, len));
-                } else {
-                    // SAFETY: the program's own buffer, `len` bytes of it.
-                    unsafe { receiver.peek(done as u32, base, len) };
-                }
+                result = result.and_then(|()| give(receiver, done as u32, base, len));
             });
         }
         result?;
@@ -494,12 +489,17 @@ impl Call<'_> {
     }
 }
 
-/// From the ring to program memory that may fault.
-#[cold]
+/// From the ring to the program's memory.
 fn give(receiver: &Receiver<'_, Pages>, skip: u32, base: *mut u8, len: usize) -> Result<(), Ret> {
-    let from =
-        receiver.spans(skip, len).map(|(at, len)| IoVec { base: receiver.memory.at(at), len });
-    memory::give(&from, base, len)
+    let mut done = 0;
+    for (at, len) in receiver.spans(skip, len) {
+        if len > 0 {
+            // SAFETY: `spans` stays inside the ring's pages.
+            unsafe { memory::copy_out(base.wrapping_add(done), receiver.memory.at(at), len)? };
+        }
+        done += len;
+    }
+    Ok(())
 }
 
 /// An error that ends the stream.

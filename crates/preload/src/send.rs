@@ -11,7 +11,7 @@ use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
-use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, IoVec, MSG_DONTWAIT, MSG_MORE, Ret, call};
+use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
 use crate::{clock, config, memory, real, recv, set, spin, tcp, text};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
@@ -285,14 +285,15 @@ impl Call<'_> {
             Source::Buffers(buffers) => {
                 let mut result = Ok(len);
                 buffers.each(self.done, len, |base, len, done| {
-                    if memory::may_fault(base, len) {
-                        let to = sender.spans(write, done as u32, len);
-                        let to = to.map(|(at, len)| IoVec { base: sender.memory.at(at), len });
-                        let taken = memory::take(base, &to, len);
-                        result = result.and_then(|len| taken.map(|()| len));
-                    } else {
-                        // SAFETY: the program's own buffer, `len` bytes of it.
-                        unsafe { sender.fill(write, done as u32, base, len) };
+                    let mut at_byte = 0;
+                    for (at, len) in sender.spans(write, done as u32, len) {
+                        let from = base.wrapping_add(at_byte);
+                        if len > 0 && result.is_ok() {
+                            // SAFETY: `spans` stays inside the ring's pages.
+                            let taken = unsafe { memory::copy_in(sender.memory.at(at), from, len) };
+                            result = result.and_then(|all| taken.map(|()| all));
+                        }
+                        at_byte += len;
                     }
                 });
                 result

@@ -16,9 +16,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
-use crate::process;
 use crate::sys::{self, call};
-use crate::tcp;
+use crate::{fault, process, tcp};
 
 const SIGNALS: usize = 65;
 const SA_RESTART: u64 = 0x1000_0000;
@@ -55,6 +54,10 @@ macro_rules! entry {
         #[unsafe(naked)]
         extern "C" fn $name() {
             naked_asm!(
+                "mov rax, qword ptr [rip + yasmin_copying@GOTTPOFF]",
+                "cmp qword ptr fs:[rax], 0",
+                "jne 4f",
+                "3:",
                 "mov rax, qword ptr [rip + yasmin_handled@GOTTPOFF]",
                 "lea rcx, [rip + {restarts}]",
                 "bt dword ptr [rcx + 16 * {which}], edi",
@@ -67,6 +70,15 @@ macro_rules! entry {
                 "mov ecx, edi",
                 "lea rax, [rip + {handlers}]",
                 "jmp qword ptr [rax + 8 * rcx + 8 * {signals} * {which}]",
+                // A copy of this library's is under way in this thread.
+                "4:",
+                "push rdi", "push rsi", "push rdx",
+                "call {goes_on}",
+                "test al, al",
+                "pop rdx", "pop rsi", "pop rdi",
+                "jz 3b",
+                "ret",
+                goes_on = sym fault::goes_on,
                 restarts = sym RESTARTS,
                 handlers = sym HANDLERS,
                 signals = const SIGNALS,
@@ -156,7 +168,11 @@ pub fn replace(
     let is_handler = handler > LAST_SPECIAL && handler != usize::MAX;
     if !(1..SIGNALS).contains(&at) || !is_handler || process::is_borrowed() {
         // A vfork child has handlers of its own, but its parent's memory.
-        return translate(signal, install(handler));
+        let before = translate(signal, install(handler));
+        if !process::is_borrowed() {
+            fault::installed(signal, |handler| which_of(handler).is_some());
+        }
+        return before;
     }
     let _guard = LOCK.acquire();
     let which = 1 - usize::from(LAST[at].load(Ordering::Relaxed) & 1);
@@ -164,6 +180,7 @@ pub fn replace(
     note_restarts(which, at, restarts.unwrap_or(true));
     LAST[at].store(which as u8, Ordering::Relaxed);
     let before = install(entry_of(which));
+    fault::installed(signal, |handler| which_of(handler).is_some());
     if restarts.is_none() {
         refresh(signal);
     }
@@ -197,6 +214,9 @@ fn which_of(handler: usize) -> Option<usize> {
 
 /// What the program calls the handler that the kernel has.
 pub fn translate(signal: c_int, handler: usize) -> usize {
+    if fault::is_default(handler) {
+        return 0;
+    }
     let Some(which) = which_of(handler) else { return handler };
     HANDLERS[which].get(signal as usize).map_or(handler, |at| at.load(Ordering::Relaxed))
 }

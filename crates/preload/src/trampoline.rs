@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{config, fork, handover, options, process, real, sys, text};
+use crate::{config, fault, fork, handover, options, process, real, sys, text};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -70,6 +70,11 @@ trampolines! {
     vfork, VFORK, process::before_lending;
     clone, CLONE, process::before_cloning;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
+    pthread_sigmask, PTHREAD_SIGMASK, fault::before_masking;
+    sigprocmask, SIGPROCMASK, fault::before_masking;
+    sigsetmask, SIGSETMASK, fault::before_masking;
+    sigblock, SIGBLOCK, fault::before_masking;
+    sighold, SIGHOLD, fault::before_masking;
     dprintf, DPRINTF, stdio_writes;
     vdprintf, VDPRINTF, stdio_writes;
     __dprintf_chk, DPRINTF_CHK, stdio_writes;

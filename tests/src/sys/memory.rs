@@ -15,6 +15,18 @@ fn map(len: usize, protection: c_int, flags: c_int, fd: Fd) -> Result<*mut c_voi
     if at == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(at) }
 }
 
+/// As `map`, by the bare system call.
+fn bare_map(len: usize, protection: c_int) -> Result<*mut c_void> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: as above.
+    let at = unsafe { libc::syscall(libc::SYS_mmap, 0, len, protection, flags, -1, 0) };
+    if at < 0 {
+        Err(Error::last_os_error())
+    } else {
+        Ok(std::ptr::with_exposed_provenance_mut(at as usize))
+    }
+}
+
 /// One part of a vector: good memory, or what its name says.
 pub enum Part {
     Good(Vec<u8>),
@@ -31,6 +43,8 @@ impl Part {
             "" => return Ok(Some(Self::Good(vec![0; len]))),
             "null" => null_mut(),
             "low" => std::ptr::without_provenance_mut(8),
+            // Where nothing was ever mapped.
+            "never" => std::ptr::without_provenance_mut(0x1234_5678_9000),
             "high" => std::ptr::without_provenance_mut(1 << 63 | PAGE),
             "none" => map(len.max(1), libc::PROT_NONE, private, -1)?,
             "ro" => map(len.max(1), libc::PROT_READ, private, -1)?,
@@ -41,6 +55,15 @@ impl Part {
                 check_int(unsafe { libc::mprotect(at, len.max(1), libc::PROT_NONE) })?;
                 at
             }
+            // Mapped once, and nothing is there any more.
+            "gone" => {
+                let at = map(len.max(1), both, private, -1)?;
+                // SAFETY: the mapping made just now, which nobody uses.
+                check_int(unsafe { libc::munmap(at, len.max(1)) })?;
+                at
+            }
+            // Past libc.
+            "bare" => bare_map(len.max(1), libc::PROT_NONE)?,
             "file" => {
                 let file = super::anonymous_file()?;
                 // SAFETY: no pointers.

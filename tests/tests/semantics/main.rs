@@ -7,6 +7,7 @@
 mod cancel;
 mod differences;
 mod ends;
+mod faults;
 mod flags;
 mod footprint;
 mod interrupts;

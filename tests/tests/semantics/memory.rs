@@ -43,7 +43,7 @@ fn empty_parts() {
 fn bad_memory_to_send() {
     check(|duo| {
         duo.warm("C");
-        for kind in ["null", "low", "high", "none", "guard"] {
+        for kind in ["null", "low", "high", "none", "guard", "never", "gone", "bare"] {
             for form in ["send", "write", "writev", "sendmsg"] {
                 duo.a(&format!("vec C {form} {kind}100"));
                 duo.a(&format!("vec C {form} {kind}5000"));
@@ -62,7 +62,7 @@ fn bad_memory_to_send() {
 fn bad_memory_to_receive() {
     check(|duo| {
         duo.warm("C");
-        for kind in ["null", "low", "high", "none", "ro", "guard"] {
+        for kind in ["null", "low", "high", "none", "ro", "guard", "never", "gone", "bare"] {
             for form in ["recv", "read", "readv", "recvmsg"] {
                 duo.a("send C 200");
                 duo.b("poll C in 1000");
@@ -87,7 +87,7 @@ fn bad_memory_to_receive() {
 fn bad_parts_that_no_byte_reaches() {
     check(|duo| {
         duo.warm("C");
-        for kind in ["null", "low", "none", "ro"] {
+        for kind in ["null", "low", "none", "ro", "never", "gone"] {
             for form in ["readv", "recvmsg"] {
                 duo.a("send C 50");
                 duo.b("poll C in 1000");
@@ -183,7 +183,7 @@ fn bad_headers() {
         duo.warm("C");
         duo.a("send C 10");
         duo.b("poll C in 1000");
-        for kind in ["null", "low", "high", "none"] {
+        for kind in ["null", "low", "high", "none", "never", "gone", "bare"] {
             for form in ["sendmsg", "sendmsgparts", "writev"] {
                 duo.b(&format!("badheader C {form} {kind}"));
             }

@@ -6,7 +6,22 @@ use core::ffi::c_int;
 
 use crate::signals;
 use crate::sys::SigAction;
-use crate::{process, real};
+use crate::{fault, process, real};
+
+/// What libc says is installed, as the program knows it.
+///
+/// # Safety
+/// `old` is writable.
+unsafe fn as_the_programs(signal: c_int, old: *mut SigAction) {
+    // SAFETY: the caller's.
+    unsafe {
+        let handler = (*old).handler;
+        (*old).handler = signals::translate(signal, handler);
+        if fault::is_default(handler) {
+            fault::as_the_programs(signal, &mut *old);
+        }
+    }
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(
@@ -21,10 +36,11 @@ pub unsafe extern "C" fn sigaction(
         ret = unsafe { real::sigaction(signal, new, old) };
         if ret == 0 && !old.is_null() {
             // SAFETY: libc filled it in.
-            unsafe { (*old).handler = signals::translate(signal, (*old).handler) };
+            unsafe { as_the_programs(signal, old) };
         }
         return ret;
     }
+    let mut is_default = false;
     // SAFETY: the program's own; a bad pointer faults in libc as well.
     let mut own = unsafe { new.read() };
     let restarts = Some(signals::restarts(own.flags));
@@ -33,12 +49,19 @@ pub unsafe extern "C" fn sigaction(
         // SAFETY: the program's own arguments, but for the handler.
         unsafe {
             ret = real::sigaction(signal, &raw const own, old);
-            if ret == 0 && !old.is_null() { (*old).handler } else { 0 }
+            let before = if ret == 0 && !old.is_null() { (*old).handler } else { 0 };
+            is_default = fault::is_default(before);
+            before
         }
     });
     if ret == 0 && !old.is_null() {
         // SAFETY: libc filled it in.
-        unsafe { (*old).handler = before };
+        unsafe {
+            (*old).handler = before;
+            if is_default {
+                fault::as_the_programs(signal, &mut *old);
+            }
+        }
     }
     ret
 }

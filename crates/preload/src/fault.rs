@@ -1,0 +1,363 @@
+//! Copies of the program's memory that may fault, and the faults.
+//!
+//! The kernel answers EFAULT where a copy of this library's would end the program. There is one
+//! copy routine. It leaves word, in its thread, where it stands and which of its two ranges is
+//! the program's. The entry that stands in front of every handler of SIGSEGV and SIGBUS
+//! (`signals`) asks here first: a page fault of that very routine in that range goes on at the
+//! routine's exit, which says so. Everything else is the program's, as it was. Where the program
+//! has no handler, one of the library's own stands there; to the program it is SIG_DFL, and
+//! what is not the routine's fault it leaves to the default action.
+//!
+//! A thread that blocks one of the two signals would be killed instead, and so would a program
+//! that ignores them: `catches` says so.
+//!
+//! Storey 1: system.
+
+use core::arch::{asm, global_asm};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::real;
+use crate::sys::{self, SigAction, call};
+
+pub const SIGBUS: c_int = 7;
+pub const SIGSEGV: c_int = 11;
+
+const SIG_DFL: usize = 0;
+const SA_SIGINFO: c_int = 4;
+
+// Of each thread: where the routine's frame is, 0 outside it; whether the thread lets both
+// signals through: 0 not known, 1 it does, 2 it does not. Initial-exec, as handlers use them.
+//
+// The routine's frame, from its lowest word on: the program's address, the length, the frame
+// that it is nested in (a handler may copy while its thread copies), the caller's registers.
+// memcpy is libc's own; it may be left at any instruction, as all that a caller may rely on is
+// in the frame.
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".p2align 3",
+    ".globl yasmin_copying",
+    ".hidden yasmin_copying",
+    ".type yasmin_copying, @object",
+    ".size yasmin_copying, 8",
+    "yasmin_copying:",
+    ".zero 8",
+    ".globl yasmin_catches",
+    ".hidden yasmin_catches",
+    ".type yasmin_catches, @object",
+    ".size yasmin_catches, 4",
+    "yasmin_catches:",
+    ".zero 4",
+    ".popsection",
+    r#"
+    .pushsection .text.yasmin_copy,"ax",@progbits
+    .p2align 4
+    .globl yasmin_copy
+    .hidden yasmin_copy
+    .type yasmin_copy, @function
+    yasmin_copy:
+    .cfi_startproc
+    .irp register, rbp, rbx, r12, r13, r14, r15
+    push \register
+    .cfi_adjust_cfa_offset 8
+    .endr
+    mov rax, qword ptr [rip + yasmin_copying@GOTTPOFF]
+    push qword ptr fs:[rax]
+    .cfi_adjust_cfa_offset 8
+    push rdx
+    .cfi_adjust_cfa_offset 8
+    push rcx
+    .cfi_adjust_cfa_offset 8
+    mov qword ptr fs:[rax], rsp
+    cmp rdi, -1
+    je 2f
+    call memcpy@PLT
+    jmp 3f
+    // Nowhere: the byte is touched as if it were written.
+    2:
+    lock or byte ptr [rsi], 0
+    3:
+    xor eax, eax
+    .globl yasmin_copy_ends
+    .hidden yasmin_copy_ends
+    yasmin_copy_ends:
+    cld
+    mov rdx, qword ptr [rip + yasmin_copying@GOTTPOFF]
+    add rsp, 16
+    .cfi_adjust_cfa_offset -16
+    pop qword ptr fs:[rdx]
+    .cfi_adjust_cfa_offset -8
+    .irp register, r15, r14, r13, r12, rbx, rbp
+    pop \register
+    .cfi_adjust_cfa_offset -8
+    .endr
+    ret
+    .cfi_endproc
+    .size yasmin_copy, . - yasmin_copy
+    .popsection
+    "#,
+);
+
+unsafe extern "C" {
+    /// Copies `len` bytes; `theirs` is whichever of the two is the program's. To
+    /// `NOWHERE`: touches one byte at `from`. Not 0: a fault in the program's range, and any part of it is copied.
+    fn yasmin_copy(to: *mut u8, from: *const u8, len: usize, theirs: *const u8) -> usize;
+    fn yasmin_copy_ends();
+}
+
+/// The kernel's struct ucontext, to the end of struct sigcontext.
+#[repr(C)]
+pub struct Context {
+    flags_link_stack: [u64; 5],
+    /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, flags, segments, err, trapno,
+    /// oldmask, cr2.
+    registers: [u64; 23],
+}
+
+const RAX: usize = 13;
+const RSP: usize = 15;
+const RIP: usize = 16;
+const TRAPNO: usize = 20;
+const CR2: usize = 22;
+
+const PAGE_FAULT: u64 = 14;
+/// memcpy's own frame is no larger. A handler's frame on top of it is.
+const FRAME_MOST: u64 = 256;
+
+/// Bit n: of the n-th of SIGSEGV and SIGBUS an entry of this library's is installed.
+static CAUGHT: AtomicU32 = AtomicU32::new(0);
+const BOTH: u32 = 3;
+/// What the kernel has for each, for handlers that are installed for one time.
+static INSTALLED: [Kept; 2] = [const { Kept::new() }; 2];
+/// What the program set for each when it asked for the default action last.
+static DEFAULTS: [Kept; 2] = [const { Kept::new() }; 2];
+
+/// The kernel's struct sigaction: handler, flags, restorer, mask.
+struct Kept([AtomicU64; 4]);
+
+impl Kept {
+    const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; 4])
+    }
+
+    fn keep(&self, action: [u64; 4]) {
+        for (word, now) in self.0.iter().zip(action) {
+            word.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> [u64; 4] {
+        core::array::from_fn(|at| self.0[at].load(Ordering::Relaxed))
+    }
+}
+
+fn index_of(signal: c_int) -> Option<usize> {
+    match signal {
+        SIGSEGV => Some(0),
+        SIGBUS => Some(1),
+        _ => None,
+    }
+}
+
+fn kernel_action(signal: c_int) -> Option<[u64; 4]> {
+    let mut action = [0u64; 4];
+    // SAFETY: the kernel's struct sigaction is 32 bytes.
+    let ret =
+        unsafe { call!(rt_sigaction, signal, core::ptr::null::<c_void>(), action.as_mut_ptr(), 8) };
+    (ret == 0).then_some(action)
+}
+
+fn set_kernel_action(signal: c_int, action: [u64; 4]) {
+    // SAFETY: as above.
+    unsafe { call!(rt_sigaction, signal, action.as_ptr(), core::ptr::null::<c_void>(), 8) };
+}
+
+/// When the library is loaded: a sandbox that the program sets up later may forbid it.
+pub fn start() {
+    for signal in [SIGSEGV, SIGBUS] {
+        installed(signal, |_| false);
+    }
+}
+
+/// Something was installed for `signal`. `is_entry`: whether a handler is one of `signals`'.
+pub fn installed(signal: c_int, is_entry: impl Fn(usize) -> bool) {
+    let Some(index) = index_of(signal) else { return };
+    let handler = |action: [u64; 4]| action[0] as usize;
+    let mut action = kernel_action(signal);
+    if let Some(action) = action.as_mut().filter(|action| handler(**action) == SIG_DFL) {
+        DEFAULTS[index].keep(*action);
+        let own = SigAction {
+            handler: by_default as *const () as usize,
+            mask: [0; 16],
+            flags: SA_SIGINFO,
+            restorer: 0,
+        };
+        // SAFETY: a handler of three arguments, as SA_SIGINFO says.
+        unsafe { real::sigaction(signal, &raw const own, core::ptr::null_mut()) };
+        *action = kernel_action(signal).unwrap_or(*action);
+    }
+    let is_ours = |action: [u64; 4]| is_default(handler(action)) || is_entry(handler(action));
+    match action.filter(|action| is_ours(*action)) {
+        Some(action) => {
+            INSTALLED[index].keep(action);
+            CAUGHT.fetch_or(1 << index, Ordering::SeqCst);
+        }
+        None => {
+            CAUGHT.fetch_and(!(1 << index), Ordering::SeqCst);
+        }
+    }
+}
+
+/// Whether `handler` stands where the program has none.
+pub fn is_default(handler: usize) -> bool {
+    handler == by_default as *const () as usize
+}
+
+/// `old` as the program knows it, where the handler of `signal` is the one that stands where the
+/// program has none.
+pub fn as_the_programs(signal: c_int, old: &mut SigAction) {
+    if let Some(index) = index_of(signal) {
+        let [_, flags, restorer, mask] = DEFAULTS[index].get();
+        old.flags = flags as c_int;
+        old.restorer = restorer as usize;
+        old.mask[0] = mask;
+    }
+}
+
+/// Whether a fault of the routine in this thread is caught.
+#[inline]
+pub fn catches() -> bool {
+    let known: u32;
+    // SAFETY: reads this thread's own word.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + yasmin_catches@GOTTPOFF]",
+            "mov {known:e}, dword ptr fs:[{at}]",
+            at = out(reg) _,
+            known = out(reg) known,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    (known == 1 || known == 0 && ask()) && CAUGHT.load(Ordering::Relaxed) == BOTH
+}
+
+fn set_known(known: u32) {
+    // SAFETY: writes this thread's own word.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + yasmin_catches@GOTTPOFF]",
+            "mov dword ptr fs:[{at}], {known:e}",
+            at = out(reg) _,
+            known = in(reg) known,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[cold]
+fn ask() -> bool {
+    const SIG_BLOCK: usize = 0;
+    let mut blocked = 0u64;
+    // SAFETY: the kernel writes the 8 bytes of a signal set.
+    let ret =
+        unsafe { call!(rt_sigprocmask, SIG_BLOCK, core::ptr::null::<u64>(), &raw mut blocked, 8) };
+    let catches = ret == 0 && blocked & (1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1)) == 0;
+    set_known(if catches { 1 } else { 2 });
+    catches
+}
+
+/// Before the program changes which signals the thread blocks.
+pub extern "C" fn before_masking() {
+    set_known(0);
+}
+
+/// Copies `len_bytes`; `theirs` is whichever of the two is the program's. False: it faults.
+///
+/// # Safety
+/// As memcpy, but for the program's range. This thread `catches`.
+#[inline]
+pub unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize, theirs: *const u8) -> bool {
+    // SAFETY: the caller's.
+    unsafe { yasmin_copy(to, from, len_bytes, theirs) == 0 }
+}
+
+/// No address of the program's.
+const NOWHERE: *mut u8 = core::ptr::without_provenance_mut(usize::MAX);
+
+/// Whether the byte at `at` can be written. This thread `catches`.
+#[inline]
+pub fn is_byte_writable(at: *mut u8) -> bool {
+    // SAFETY: the byte stays what it is; a fault is caught.
+    unsafe { yasmin_copy(NOWHERE, at, 1, at) == 0 }
+}
+
+/// A signal that may be a fault of the routine's: whether it was, and the thread goes on at the
+/// routine's exit.
+///
+/// # Safety
+/// `context` is what the kernel passed to the handler.
+pub unsafe extern "C" fn goes_on(signal: c_int, _: *const c_void, context: *mut Context) -> bool {
+    let Some(index) = index_of(signal) else { return false };
+    let frame: *const [u64; 2];
+    // SAFETY: reads this thread's own word.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + yasmin_copying@GOTTPOFF]",
+            "mov {0}, qword ptr fs:[{0}]",
+            out(reg) frame,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    if frame.is_null() {
+        return false;
+    }
+    // SAFETY: the kernel's, which this handler alone has.
+    let registers = unsafe { &mut (*context).registers };
+    let depth = (frame as u64).wrapping_sub(registers[RSP]);
+    // The frame may be one that the program left by a jump: then its place is nobody's, and
+    // neither is it near.
+    if registers[TRAPNO] != PAGE_FAULT || depth > FRAME_MOST {
+        return false;
+    }
+    // SAFETY: the thread stands at most one small frame below it.
+    let [theirs, len] = unsafe { *frame };
+    if registers[CR2].wrapping_sub(theirs) >= len {
+        return false;
+    }
+    registers[RSP] = frame as u64;
+    registers[RIP] = yasmin_copy_ends as *const () as u64;
+    registers[RAX] = 1;
+    stays_installed(signal, index);
+    true
+}
+
+/// A handler that was to run once has not run: it is installed still.
+fn stays_installed(signal: c_int, index: usize) {
+    if kernel_action(signal).is_some_and(|action| action[0] as usize == SIG_DFL) {
+        set_kernel_action(signal, INSTALLED[index].get());
+    }
+}
+
+/// Stands where the program has no handler.
+unsafe extern "C" fn by_default(signal: c_int, info: *const c_int, context: *mut Context) {
+    const SI_USER_MOST: c_int = 0;
+    const BUS_MCEERR_AO: c_int = 5;
+    // SAFETY: the kernel's own arguments.
+    if unsafe { goes_on(signal, info.cast(), context) } {
+        return;
+    }
+    // What faulted faults again, and the default action comes.
+    set_kernel_action(signal, [0; 4]);
+    // SAFETY: struct siginfo: signal, errno, code.
+    let code = unsafe { *info.add(2) };
+    if code <= SI_USER_MOST || signal == SIGBUS && code == BUS_MCEERR_AO {
+        // This one was sent, and is sent once more: it comes when this handler is over.
+        // SAFETY: the kernel reads a struct siginfo.
+        unsafe {
+            let (pid, thread) = (sys::getpid(), call!(gettid));
+            if call!(rt_tgsigqueueinfo, pid, thread, signal, info) < 0 {
+                call!(tgkill, pid, thread, signal);
+            }
+        }
+    }
+}
