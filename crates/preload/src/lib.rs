@@ -9,6 +9,9 @@
 //! calls libc's own entry only where the program's call sleeps (so that cancellation, EINTR
 //! and SA_RESTART are libc's).
 //!
+//! The files stand in storeys, of which each knows only its own and lower ones: 1 system, 2 table,
+//! 3 connection, 4 life, 5 calls, 6 waits, 7 exports (docs/architecture.md has the drawing).
+//!
 //! Lock order: a set's lock, then a connection's receive lock, then its send lock.
 //!
 //! Storey 7: exports.
