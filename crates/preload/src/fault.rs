@@ -72,6 +72,9 @@ global_asm!(
     cmp rdi, -1
     je 2f
     call memcpy@PLT
+    .globl yasmin_copy_called
+    .hidden yasmin_copy_called
+    yasmin_copy_called:
     jmp 3f
     // Nowhere: the byte is touched as if it were written.
     2:
@@ -102,6 +105,7 @@ unsafe extern "C" {
     /// Copies `len` bytes; `theirs` is whichever of the two is the program's. To
     /// `NOWHERE`: touches one byte at `from`. Not 0: a fault in the program's range, and any part of it is copied.
     fn yasmin_copy(to: *mut u8, from: *const u8, len: usize, theirs: *const u8) -> usize;
+    fn yasmin_copy_called();
     fn yasmin_copy_ends();
 }
 
@@ -314,14 +318,16 @@ pub unsafe extern "C" fn goes_on(signal: c_int, _: *const c_void, context: *mut 
     // SAFETY: the kernel's, which this handler alone has.
     let registers = unsafe { &mut (*context).registers };
     let depth = (frame as u64).wrapping_sub(registers[RSP]);
-    // The frame may be one that the program left by a jump: then its place is nobody's, and
-    // neither is it near.
     if registers[TRAPNO] != PAGE_FAULT || depth > FRAME_MOST {
         return false;
     }
-    // SAFETY: the thread stands at most one small frame below it.
+    // A frame that a handler left by a jump is nobody's: then memcpy was not called from there.
+    // SAFETY: the thread stands at this word or below it.
+    let is_inside = depth == 0
+        || unsafe { *frame.cast::<u64>().sub(1) } == yasmin_copy_called as *const () as u64;
+    // SAFETY: as above, at most one small frame below.
     let [theirs, len] = unsafe { *frame };
-    if registers[CR2].wrapping_sub(theirs) >= len {
+    if !is_inside || registers[CR2].wrapping_sub(theirs) >= len {
         return false;
     }
     registers[RSP] = frame as u64;
