@@ -2,10 +2,11 @@
 //! its cleanup handlers run, and the connection goes on. In C, as libc's macros are.
 
 use std::path::Path;
-use std::process::Command;
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
+
+use crate::c::compile;
 
 /// What `cancel connect` prints.
 #[track_caller]
@@ -25,14 +26,7 @@ fn play(lab: &Lab, program: &Path) -> Vec<String> {
 #[test]
 fn cancelled_threads_end_where_libc_ends_them() {
     let folder = Folder::new();
-    let program = folder.path().join("cancel");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/cancel.c");
-    let status = Command::new("cc")
-        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-        .args([&program, &source])
-        .status()
-        .expect("cc");
-    assert!(status.success(), "cc: {status}");
+    let program = compile(&folder, "cancel", &["cancel.c"], &[]);
     let expected = play(&Lab::plain(Net::Loopback), &program);
     let ended = |line: &&String| line.ends_with("cancelled, cleaned up 1, went on 0");
     assert_eq!(expected.iter().filter(ended).count(), 11, "{expected:#?}");

@@ -1,23 +1,15 @@
 //! Buffers that fault, and programs that do something with the signals of faults themselves. In
 //! C, for the handlers.
 
-use std::path::Path;
-use std::process::Command;
-
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
+
+use crate::c::compile;
 
 #[track_caller]
 fn check(how: &str) {
     let folder = Folder::new();
-    let program = folder.path().join("faults");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/faults.c");
-    let status = Command::new("cc")
-        .args(["-O2", "-Wall", "-Werror", "-Wno-nonnull", "-pthread", "-o"])
-        .args([&program, &source])
-        .status()
-        .expect("cc");
-    assert!(status.success(), "cc: {status}");
+    let program = compile(&folder, "faults", &["faults.c"], &["-Wno-nonnull"]);
     let moods = [Knobs::default(), Knobs::at_once().spin(300), Knobs::at_once().chaos(20, 3)];
     for knobs in moods {
         let lab = Lab::new(Net::Loopback, knobs.clone());

@@ -2,22 +2,16 @@
 //! none the connections stay with TCP. In C, for the limits.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
+use crate::c::compile;
+
 #[track_caller]
 fn check(words: &[&str], has_memory: bool) {
     let folder = Folder::new();
-    let program = folder.path().join("footprint");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/footprint.c");
-    let status = Command::new("cc")
-        .args(["-O2", "-Wall", "-Werror", "-o"])
-        .args([&program, &source])
-        .status()
-        .expect("cc");
-    assert!(status.success(), "cc: {status}");
+    let program = compile(&folder, "footprint", &["footprint.c"], &[]);
     let knobs = Knobs { promote_wait_ms: Some(50), ..Knobs::at_once() };
     let lab = Lab::new(Net::Loopback, knobs);
     let mut process = lab.start(

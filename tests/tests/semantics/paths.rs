@@ -2,10 +2,11 @@
 //! they see nothing. In C, for waits that do not sleep.
 
 use std::path::Path;
-use std::process::Command;
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::{self, Net, Site};
+
+use crate::c::compile;
 
 /// Runs shell `words` where the site is; false where the machine cannot do that.
 fn set_up(site: &Site, words: &str) -> bool {
@@ -20,14 +21,7 @@ fn set_up(site: &Site, words: &str) -> bool {
 #[track_caller]
 fn exchange(lab: &Lab, address: &str, seconds: u32) {
     let folder = Folder::new();
-    let program = folder.path().join("paths");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/paths.c");
-    let status = Command::new("cc")
-        .args(["-O2", "-Wall", "-Werror", "-o"])
-        .args([&program, &source])
-        .status()
-        .expect("cc");
-    assert!(status.success(), "cc: {status}");
+    let program = compile(&folder, "paths", &["paths.c"], &[]);
     let seconds = seconds.to_string();
     let words = ["listen".to_owned(), seconds.clone()];
     let mut listener = lab.start("listener", &lab.a, &program, &words);

@@ -1,28 +1,15 @@
 //! A thread or a process that does not go on, in the middle of a call on a connection that others
 //! use too: they go on. In C, for the scheduling.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
-fn build(folder: &Folder) -> PathBuf {
-    let program = folder.path().join("starved");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/starved.c");
-    let status = Command::new("cc")
-        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-        .args([&program, &source])
-        .status()
-        .expect("cc");
-    assert!(status.success(), "cc: {status}");
-    program
-}
+use crate::c::compile;
 
 #[track_caller]
 fn check(words: &[&str]) {
     let folder = Folder::new();
-    let program = build(&folder);
+    let program = compile(&folder, "starved", &["starved.c"], &[]);
     let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
     let moods = [
         Knobs::default(),

@@ -1,23 +1,15 @@
 //! What another user can do to a program that receives descriptors. In C, for the user.
 
-use std::path::Path;
-use std::process::Command;
-
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
+
+use crate::c::compile;
 
 /// A mark that a stranger made does not have anybody wait for the broker, stopped or not.
 #[test]
 fn sockets_that_a_stranger_has_marked() {
     let folder = Folder::new();
-    let program = folder.path().join("strangers");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/strangers.c");
-    let status = Command::new("cc")
-        .args(["-O2", "-Wall", "-Werror", "-o"])
-        .args([&program, &source])
-        .status()
-        .expect("cc");
-    assert!(status.success(), "cc: {status}");
+    let program = compile(&folder, "strangers", &["strangers.c"], &[]);
     let words = [folder.path().display().to_string()];
     let lab = Lab::new(Net::Loopback, Knobs::default());
     if let Some(broker) = &lab.broker {

@@ -1,12 +1,13 @@
 //! Calls on sockets that go past libc: nobody can tell the library of them, so where there may
 //! be any, bytes go by TCP. In C, since this program must have none of its own.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 use yasmin_tests::status::Bytes;
+
+use crate::c::compile;
 
 const EACH: u64 = 300;
 
@@ -18,24 +19,10 @@ impl Programs {
     #[track_caller]
     fn new() -> Self {
         let programs = Self { folder: Folder::new() };
-        programs.compile("own", &["unseen.c", "unseen_waits.c"], &[]);
-        programs.compile("loads", &["unseen.c"], &["-DUNSEEN_OBJECT"]);
-        programs.compile("object", &["unseen_waits.c"], &["-shared", "-fPIC"]);
+        compile(&programs.folder, "own", &["unseen.c", "unseen_waits.c"], &[]);
+        compile(&programs.folder, "loads", &["unseen.c"], &["-DUNSEEN_OBJECT"]);
+        compile(&programs.folder, "object", &["unseen_waits.c"], &["-shared", "-fPIC"]);
         programs
-    }
-
-    #[track_caller]
-    fn compile(&self, name: &str, sources: &[&str], options: &[&str]) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics");
-        let status = Command::new("cc")
-            .args(["-O2", "-Wall", "-Werror"])
-            .args(options)
-            .arg("-o")
-            .arg(self.path(name))
-            .args(sources.iter().map(|source| folder.join(source)))
-            .status()
-            .expect("cc");
-        assert!(status.success(), "cc: {status}");
     }
 
     fn path(&self, name: &str) -> PathBuf {
