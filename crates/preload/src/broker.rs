@@ -18,7 +18,7 @@ use crate::conn::Handout;
 use crate::guest::directory;
 use crate::lock::Lock;
 use crate::sys::{self, EAGAIN, IoVec, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, call};
-use crate::{clock, config, table};
+use crate::{clock, config, process, table};
 
 static FD: AtomicI32 = AtomicI32::new(-1);
 static MAILBOX: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
@@ -219,9 +219,7 @@ fn is_trusted(fd: c_int) -> bool {
     let ret = unsafe {
         call!(getsockopt, fd, sys::SOL_SOCKET, sys::SO_PEERCRED, cred.as_mut_ptr(), &raw mut len)
     };
-    // SAFETY: no memory involved.
-    let own = unsafe { call!(geteuid) } as u32;
-    ret == 0 && (cred[1] == 0 || cred[1] == own)
+    ret == 0 && process::trusts(cred[1])
 }
 
 fn greet(fd: c_int) -> bool {

@@ -3,9 +3,9 @@
 //! Storey 1: system.
 
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use crate::real;
+use crate::{environment, real};
 
 pub static SPIN_US: AtomicU32 = AtomicU32::new(50);
 pub static PROMOTE_MESSAGES: AtomicU32 = AtomicU32::new(16);
@@ -26,91 +26,52 @@ static SOCKET: [AtomicU8; SOCKET_BYTES] = [const { AtomicU8::new(0) }; SOCKET_BY
 /// As long as a Unix socket's address can be, with its NUL.
 pub const SOCKET_BYTES: usize = 108;
 
-static ENVIRON: AtomicPtr<*const c_char> = AtomicPtr::new(core::ptr::null_mut());
-
 /// The environment: glibc hands it to constructors, which may run before libc's own; musl
 /// hands them nothing, and has set its variable by then.
-fn find_environ(handed: *const *const c_char) {
-    let mut at = handed;
-    if real::next(b"gnu_get_libc_version\0").is_null() {
-        let variable = real::anywhere(b"environ\0").cast::<*const *const c_char>();
-        // SAFETY: null, or libc's variable of this name.
-        at = if variable.is_null() { core::ptr::null() } else { unsafe { *variable } };
-    }
-    ENVIRON.store(at.cast_mut(), Ordering::Relaxed);
+fn find_environment(handed: *const *const c_char) -> *const *const c_char {
+    let is_glibc = !real::next(b"gnu_get_libc_version\0").is_null();
+    if is_glibc { handed } else { environment::own() }
 }
 
-/// The value of variable `name`, a string that lives as long as the process.
-fn lookup(name: &[u8]) -> Option<*const u8> {
-    let mut at = ENVIRON.load(Ordering::Relaxed).cast_const();
-    if at.is_null() {
-        return None;
-    }
-    // SAFETY: environ is a null-terminated array of NUL-terminated strings.
-    unsafe {
-        while !(*at).is_null() {
-            let entry = (*at).cast::<u8>();
-            let mut i = 0;
-            while i < name.len() && *entry.add(i) == name[i] {
-                i += 1;
-            }
-            if i == name.len() && *entry.add(i) == b'=' {
-                return Some(entry.add(i + 1));
-            }
-            at = at.add(1);
-        }
-    }
-    None
-}
-
-fn number(name: &[u8], into: &AtomicU32) {
-    let Some(mut at) = lookup(name) else { return };
-    let mut value = 0u32;
-    // SAFETY: a NUL-terminated string.
-    unsafe {
-        if *at == 0 {
-            return;
-        }
-        while *at != 0 {
-            if !(*at).is_ascii_digit() {
-                return;
-            }
-            value = value.saturating_mul(10).saturating_add(u32::from(*at - b'0'));
-            at = at.add(1);
-        }
-    }
-    into.store(value, Ordering::Relaxed);
+/// A decimal number, and nothing else; what is too large is the largest.
+fn number(text: &[u8]) -> Option<u32> {
+    let digit = |byte: u8| byte.is_ascii_digit().then(|| u32::from(byte - b'0'));
+    let sum = |sum: u32, byte: &u8| Some(sum.saturating_mul(10).saturating_add(digit(*byte)?));
+    if text.is_empty() { None } else { text.iter().try_fold(0, sum) }
 }
 
 /// Reads everything; `handed` is the third argument of the library's constructor.
 pub fn read(handed: *const *const c_char) {
-    find_environ(handed);
-    number(b"YASMIN_SPIN_US", &SPIN_US);
-    number(b"YASMIN_PROMOTE_MESSAGES", &PROMOTE_MESSAGES);
-    number(b"YASMIN_PROMOTE_BYTES", &PROMOTE_BYTES);
-    number(b"YASMIN_PROMOTE_WAIT_MS", &PROMOTE_WAIT_MS);
-    number(b"YASMIN_GUEST_WAIT_MS", &GUEST_WAIT_MS);
-    number(b"YASMIN_ALLOW_IO_URING", &ALLOW_IO_URING);
-    number(b"YASMIN_TRUST_TEXT", &TRUST_TEXT);
-    number(b"YASMIN_CHAOS", &CHAOS);
-    number(b"YASMIN_CHAOS_SEED", &CHAOS_STATE);
-    if let Some(path) = lookup(b"YASMIN_SOCKET") {
+    let environment = find_environment(handed);
+    // SAFETY: the program's environment.
+    let value = |name| unsafe { environment::variable(environment, name) };
+    let numbers: [(&[u8], &AtomicU32); 9] = [
+        (b"YASMIN_SPIN_US=", &SPIN_US),
+        (b"YASMIN_PROMOTE_MESSAGES=", &PROMOTE_MESSAGES),
+        (b"YASMIN_PROMOTE_BYTES=", &PROMOTE_BYTES),
+        (b"YASMIN_PROMOTE_WAIT_MS=", &PROMOTE_WAIT_MS),
+        (b"YASMIN_GUEST_WAIT_MS=", &GUEST_WAIT_MS),
+        (b"YASMIN_ALLOW_IO_URING=", &ALLOW_IO_URING),
+        (b"YASMIN_TRUST_TEXT=", &TRUST_TEXT),
+        (b"YASMIN_CHAOS=", &CHAOS),
+        (b"YASMIN_CHAOS_SEED=", &CHAOS_STATE),
+    ];
+    for (name, into) in numbers {
+        if let Some(number) = value(name).and_then(number) {
+            into.store(number, Ordering::Relaxed);
+        }
+    }
+    if let Some(path) = value(b"YASMIN_SOCKET=") {
         keep_socket_path(path);
     }
 }
 
 /// A path that is too long for a socket is no path: then there is no broker.
-fn keep_socket_path(path: *const u8) {
-    for (i, kept) in SOCKET.iter().enumerate() {
-        // SAFETY: a NUL-terminated string, read up to its NUL.
-        let byte = unsafe { *path.add(i) };
-        kept.store(byte, Ordering::Relaxed);
-        if byte == 0 {
-            return;
-        }
+fn keep_socket_path(path: &[u8]) {
+    let path = if path.len() < SOCKET_BYTES { path } else { b"?" };
+    for (kept, byte) in SOCKET.iter().zip(path.iter().chain(&[0])) {
+        kept.store(*byte, Ordering::Relaxed);
     }
-    SOCKET[0].store(b'?', Ordering::Relaxed);
-    SOCKET[1].store(0, Ordering::Relaxed);
 }
 
 /// Bytes of the path of the broker's socket; none means the system's.

@@ -8,7 +8,7 @@
 use core::ffi::{c_char, c_int};
 
 use crate::sys::{self, call};
-use crate::{memory, process, real};
+use crate::{environment, memory, process};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Image {
@@ -76,13 +76,6 @@ pub unsafe fn of(name: Name, environment: *const *const c_char) -> Image {
     }
 }
 
-/// The program's own environment, as it is now.
-pub fn environment() -> *const *const c_char {
-    let variable = real::anywhere(b"environ\0").cast::<*const *const c_char>();
-    // SAFETY: null, or libc's variable of this name.
-    if variable.is_null() { core::ptr::null() } else { unsafe { *variable } }
-}
-
 /// # Safety
 /// C strings.
 unsafe fn open(name: Name) -> Opened {
@@ -123,7 +116,8 @@ fn open_at(folder: c_int, path: *const c_char) -> Opened {
 
 fn search(name: &[u8]) -> Opened {
     // SAFETY: the program's environment.
-    let folders = unsafe { variable(environment(), b"PATH=") }.unwrap_or(b"/bin:/usr/bin");
+    let folders =
+        unsafe { environment::variable(environment::own(), b"PATH=") }.unwrap_or(b"/bin:/usr/bin");
     for folder in folders.split(|byte| *byte == b':') {
         let mut path = [0u8; PATH_BYTES];
         let len = folder.len() + 1 + name.len();
@@ -145,29 +139,10 @@ fn search(name: &[u8]) -> Opened {
 }
 
 /// # Safety
-/// An array of C strings that ends with null, or null.
-unsafe fn variable<'a>(environment: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
-    let mut at = environment;
-    // A bad pointer ends it: the exec will fail.
-    while let Some(entry) = memory::get(at).filter(|entry| !entry.is_null()) {
-        let byte = |i: usize| memory::get(entry.cast::<u8>().wrapping_add(i)).unwrap_or(0);
-        if (0..name.len()).all(|i| byte(i) == name[i]) {
-            let len = (name.len()..).take_while(|&i| byte(i) != 0).count();
-            // SAFETY: looked at just now.
-            return Some(unsafe {
-                core::slice::from_raw_parts(entry.cast::<u8>().add(name.len()), len)
-            });
-        }
-        at = at.wrapping_add(1);
-    }
-    None
-}
-
-/// # Safety
-/// As for `variable`.
+/// As for `environment::variable`.
 unsafe fn names_library(environment: *const *const c_char) -> bool {
     // SAFETY: the caller's environment.
-    unsafe { variable(environment, b"LD_PRELOAD=") }.is_some_and(has_name)
+    unsafe { environment::variable(environment, b"LD_PRELOAD=") }.is_some_and(has_name)
 }
 
 fn has_name(text: &[u8]) -> bool {
@@ -176,19 +151,7 @@ fn has_name(text: &[u8]) -> bool {
 
 /// Whether a process that runs has the library mapped. False too if it cannot be looked at.
 pub fn is_in(pid: u32) -> bool {
-    let mut path = *b"/proc/0000000000/maps\0";
-    let mut left = pid;
-    // Leading zeros would name no process: the number is written from the right, and what is
-    // before it becomes slashes, which the kernel skips.
-    for at in (6..16).rev() {
-        path[at] = if left > 0 { b'0' + (left % 10) as u8 } else { b'/' };
-        left /= 10;
-    }
-    // SAFETY: a C string.
-    let fd = unsafe { call!(openat, AT_FDCWD, path.as_ptr(), O_CLOEXEC) } as c_int;
-    if fd < 0 {
-        return false;
-    }
+    let Some(fd) = process::open_file_of(pid, b"maps") else { return false };
     let file = File(fd);
     let mut text = [0u8; PATH_BYTES];
     let mut kept = 0;

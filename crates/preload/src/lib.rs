@@ -28,6 +28,7 @@ mod clock;
 mod config;
 mod conn;
 mod entry;
+mod environment;
 mod epoll_ctl;
 mod epoll_wait;
 mod errand;
@@ -100,8 +101,8 @@ extern "C" fn init(
 ) {
     real::resolve();
     trampoline::resolve();
-    config::read(environment);
     fault::start();
+    config::read(environment);
     clock::calibrate();
     text::start();
     spin::find_rseq();

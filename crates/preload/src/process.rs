@@ -187,35 +187,41 @@ pub fn calls_return() -> bool {
 
 /// Whether a signal or a debugger has stopped the process.
 pub fn is_stopped(pid: u32) -> bool {
-    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0/stat\0";
-    const PREFIX: usize = 6;
-    let (mut digits, mut left, mut count) = ([0u8; 10], pid, 0);
-    while left > 0 || count == 0 {
-        digits[count] = b'0' + (left % 10) as u8;
-        left /= 10;
-        count += 1;
-    }
-    for (at, digit) in digits[..count].iter().rev().enumerate() {
-        path[PREFIX + at] = *digit;
-    }
-    path[PREFIX + count..PREFIX + count + 6].copy_from_slice(b"/stat\0");
     // The name, in brackets and at most 15 bytes long, may hold brackets too.
     let mut stat = [0u8; 64];
-    const AT_CWD: c_int = -100;
-    const O_CLOEXEC: c_int = 0o2_000_000;
-    // SAFETY: a path and a buffer of ours.
-    let len = unsafe {
-        let file = call!(openat, AT_CWD, path.as_ptr(), O_CLOEXEC, 0);
-        if file < 0 {
-            return false;
-        }
-        let len = call!(read, file, stat.as_mut_ptr(), stat.len());
-        sys::close(file as c_int);
-        len.max(0) as usize
-    };
+    let Some(file) = open_file_of(pid, b"stat") else { return false };
+    // SAFETY: a buffer of ours.
+    let len = unsafe { call!(read, file, stat.as_mut_ptr(), stat.len()) };
+    sys::close(file);
+    let len = len.max(0) as usize;
     let stat = &stat[..len.min(64)];
     let Some(end) = stat.iter().rposition(|byte| *byte == b')') else { return false };
     matches!(stat.get(end + 2), Some(b'T' | b't'))
+}
+
+/// Opens a file of a process's in /proc, with a name of at most five bytes.
+pub fn open_file_of(pid: u32, name: &[u8]) -> Option<c_int> {
+    const AT_FDCWD: c_int = -100;
+    const O_CLOEXEC: c_int = 0o2_000_000;
+    let mut path = *b"/proc/0000000000/.....\0";
+    let mut left = pid;
+    // Leading zeros would name no process: the number is written from the right, and what is
+    // before it becomes slashes, which the kernel skips.
+    for at in (6..16).rev() {
+        path[at] = if left > 0 { b'0' + (left % 10) as u8 } else { b'/' };
+        left /= 10;
+    }
+    let end = 17 + name.len().min(5);
+    path[17..end].copy_from_slice(&name[..end - 17]);
+    path[end] = 0;
+    // SAFETY: a C string.
+    let file = unsafe { call!(openat, AT_FDCWD, path.as_ptr(), O_CLOEXEC, 0) };
+    c_int::try_from(file).ok().filter(|file| *file >= 0)
+}
+
+/// Whether it is root or this process's own user.
+pub fn trusts(user: u32) -> bool {
+    user == 0 || user == effective_ids().0
 }
 
 /// Effective user and group.

@@ -5,7 +5,7 @@
 use core::ffi::{c_char, c_int};
 
 use crate::image::{self, Image, Name};
-use crate::{handover, real};
+use crate::{environment, handover, real};
 
 type Strings = *const *const c_char;
 
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn execve(
 unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        before(Name::Path(path), image::environment());
+        before(Name::Path(path), environment::own());
         failed(real::execv(path, arguments))
     }
 }
@@ -47,7 +47,7 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
 unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        before(Name::Search(file), image::environment());
+        before(Name::Search(file), environment::own());
         failed(real::execvp(file, arguments))
     }
 }
@@ -92,12 +92,12 @@ pub unsafe extern "C" fn execveat(
 /// Before execl and its kin, whose arguments are as many as the program likes.
 pub extern "C" fn before_execl(path: *const c_char) {
     // SAFETY: the program's own arguments.
-    unsafe { before(Name::Path(path), image::environment()) };
+    unsafe { before(Name::Path(path), environment::own()) };
 }
 
 pub extern "C" fn before_execlp(file: *const c_char) {
     // SAFETY: the program's own arguments.
-    unsafe { before(Name::Search(file), image::environment()) };
+    unsafe { before(Name::Search(file), environment::own()) };
 }
 
 pub extern "C" fn before_posix_spawn(
@@ -128,5 +128,5 @@ pub extern "C" fn before_posix_spawnp(
 pub extern "C" fn before_shell() {
     let shell = Name::Path(c"/bin/sh".as_ptr());
     // SAFETY: C strings; without a command system only asks whether there is a shell.
-    handover::before_start(|| -> Image { unsafe { image::of(shell, image::environment()) } });
+    handover::before_start(|| -> Image { unsafe { image::of(shell, environment::own()) } });
 }
