@@ -21,7 +21,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use yasmin_text::{Concern, Found, Text, Unwind};
+use yasmin_text::{Concern, Found, Scratch, Text, Unwind};
 
 use crate::entry::{self, Entry};
 use crate::lock::{self, Lock};
@@ -55,6 +55,7 @@ static LOOKED: Looked = Looked(UnsafeCell::new(Progress {
     count: 0,
     current: (0, 0),
     offset: 0,
+    scratch: Scratch::new(),
 }));
 static UNDER_WAY: [Load; LOADS] = [const { Load::new() }; LOADS];
 static ITERATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -73,6 +74,7 @@ struct Progress {
     current: (usize, usize),
     /// How far `current` was looked through.
     offset: usize,
+    scratch: Scratch,
 }
 
 impl Progress {
@@ -483,7 +485,7 @@ fn look_at(base: usize, headers: &[Header], until: u64) -> Seen {
             // SAFETY: as above.
             let unwind = unsafe { unwind_of(base, headers) };
             let text = Text { code, address: segment.0 as u64, unwind };
-            match look_through(&text, &mut looked.offset, until) {
+            match look_through(&text, looked, until) {
                 Seen::AllClean => {}
                 other => return other,
             }
@@ -509,19 +511,20 @@ unsafe fn unwind_of<'a>(base: usize, headers: &[Header]) -> Option<Unwind<'a>> {
 }
 
 /// Looks from `offset` on, which moves.
-fn look_through(text: &Text<'_>, offset: &mut usize, until: u64) -> Seen {
+fn look_through(text: &Text<'_>, looked: &mut Progress, until: u64) -> Seen {
+    let Progress { offset, scratch, .. } = looked;
     let code = text.code;
     while *offset < code.len() {
         let end = code.len().min(*offset + STRETCH_BYTES);
         // One byte more, for a pair across the border.
         let stretch = code.get(..(end + 1).min(code.len())).unwrap_or_default();
-        while let Some(at) = yasmin_text::next(stretch, *offset) {
-            if is_for_sockets(yasmin_text::judge(text, at)) {
+        match yasmin_text::next(stretch, *offset) {
+            Some(at) if is_for_sockets(yasmin_text::judge(text, at, scratch)) => {
                 return Seen::Calls;
             }
-            *offset = at + 1;
+            Some(at) => *offset = at + 1,
+            None => *offset = end,
         }
-        *offset = end;
         if *offset < code.len() && clock::ticks() >= until {
             return Seen::NotAll;
         }

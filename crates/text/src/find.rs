@@ -1,6 +1,7 @@
 //! Instructions that enter the kernel, found in text.
 
-use crate::decode::{Effect, Instruction, decode};
+use crate::decode::decode;
+use crate::flow::{Flow, Scratch};
 use crate::unwind::Unwind;
 
 /// So far before a find decoding begins where no function is known, in bytes.
@@ -13,8 +14,6 @@ const SHORT_JUMP: usize = 144;
 const LONGEST: usize = 256 * 1024;
 /// So far around it jumps of other functions are looked for.
 const FAR_JUMPS: usize = 2 * 1024 * 1024;
-/// So many jumps ahead are remembered. They lie on the stack of whatever thread looks.
-const REMEMBERED: usize = 4;
 /// So many bytes are compared at once.
 const BLOCK: usize = 64;
 
@@ -62,13 +61,15 @@ pub fn next(code: &[u8], from: usize) -> Option<usize> {
 }
 
 /// What the two bytes at `at` are, which `next` found.
-pub fn judge(text: &Text<'_>, at: usize) -> Found {
+pub fn judge(text: &Text<'_>, at: usize, scratch: &mut Scratch) -> Found {
     let address = text.address.wrapping_add(at as u64);
     let function = text.unwind.and_then(|unwind| unwind.function(address));
     let found = match function.and_then(|function| within(text, function)) {
-        Some((start, end)) if at - start <= LONGEST => judge_function(text.code, start, at, end),
+        Some((start, end)) if at - start <= LONGEST => {
+            judge_function(text, start, at, end, scratch)
+        }
         _ if is_data(text, address) => Found::Nothing,
-        _ => judge_bytes(text, at, function.is_some()),
+        _ => judge_bytes(text, at, function.is_some(), scratch),
     };
     // `int 0x80` has numbers of its own, and is so rare that bytes in no function are data.
     if text.code.get(at) == Some(&0xcd) {
@@ -96,7 +97,14 @@ fn within(text: &Text<'_>, (start, end): (u64, u64)) -> Option<(usize, usize)> {
 }
 
 /// Compilers put nothing but instructions between a function's first byte and its last one.
-fn judge_function(code: &[u8], start: usize, at: usize, end: usize) -> Found {
+fn judge_function(
+    text: &Text<'_>,
+    start: usize,
+    at: usize,
+    end: usize,
+    scratch: &mut Scratch,
+) -> Found {
+    let code = text.code;
     let mut from = start;
     while from < at {
         // Data inside a function after all.
@@ -106,12 +114,12 @@ fn judge_function(code: &[u8], start: usize, at: usize, end: usize) -> Found {
     if from > at {
         return Found::Nothing;
     }
-    let path = Path { code, start, at, end: end.min(at + LONGEST) };
-    path.found(start)
+    let end = end.min(at + LONGEST);
+    found(text, &Flow { code, start, at, end, trusted_from: start }, scratch)
 }
 
 /// Bytes of which nobody says where a function begins.
-fn judge_bytes(text: &Text<'_>, at: usize, is_function: bool) -> Found {
+fn judge_bytes(text: &Text<'_>, at: usize, is_function: bool, scratch: &mut Scratch) -> Found {
     let code = text.code;
     let first = at.saturating_sub(BEFORE);
     // Whether decoding from `first + i` comes to `at`; `None`: it does not get so far.
@@ -130,10 +138,11 @@ fn judge_bytes(text: &Text<'_>, at: usize, is_function: bool) -> Found {
     for start in settled {
         match comes[start - first] {
             Some(true) => {
-                let path = Path { code, start, at, end: at + SHORT_JUMP };
                 // Far enough behind the start for decoding to be in step and for all short jumps
                 // to be seen.
-                return path.found(if first == 0 { 0 } else { start + SHORT_JUMP });
+                let trusted_from = if first == 0 { 0 } else { start + SHORT_JUMP };
+                let flow = Flow { code, start, at, end: at + SHORT_JUMP, trusted_from };
+                return found(text, &flow, scratch);
             }
             Some(false) => is_passed = true,
             None => {}
@@ -145,160 +154,64 @@ fn judge_bytes(text: &Text<'_>, at: usize, is_function: bool) -> Found {
     if is_passed || is_table { Found::Nothing } else { Found::AnyCall }
 }
 
-/// Instructions one behind the other, through the one at `at`.
-struct Path<'a> {
-    code: &'a [u8],
-    /// The first byte of an instruction.
-    start: usize,
-    at: usize,
-    end: usize,
-}
-
-/// A number that a register holds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Value {
-    number: u32,
-    loaded_at: usize,
-    /// The register that it was loaded into.
-    source: u8,
-    /// Where it was copied from there; `loaded_at` where it was not.
-    copied_at: usize,
-}
-
 const RAX: usize = 0;
 /// The register of a second argument.
 const RSI: usize = 6;
 
-type Registers = [Option<Value>; 16];
+/// Jumps into one stretch from elsewhere that are followed.
+const ENTRIES: usize = 8;
 
-fn apply(registers: &mut Registers, at: usize, one: &Instruction, before: Option<&Instruction>) {
-    match one.effect(before) {
-        Effect::Loads { to, number } => {
-            registers[usize::from(to & 15)] =
-                Some(Value { number, loaded_at: at, source: to & 15, copied_at: at });
-        }
-        Effect::Copies { from, to } => {
-            let value = registers[usize::from(from & 15)];
-            // A copy of a copy is not followed.
-            let is_first = value.is_some_and(|value| value.copied_at == value.loaded_at);
-            registers[usize::from(to & 15)] =
-                value.filter(|_| is_first).map(|value| Value { copied_at: at, ..value });
-        }
-        Effect::Writes(these) => {
-            for (i, register) in registers.iter_mut().enumerate() {
-                if these >> i & 1 != 0 {
-                    *register = None;
-                }
-            }
-        }
+/// What the call is to which `flow` leads.
+fn found(text: &Text<'_>, flow: &Flow<'_>, scratch: &mut Scratch) -> Found {
+    let call = |scratch: &mut Scratch, entries: &[usize]| {
+        let held = flow.held(entries, scratch)?;
+        Some(Found::Call(held.number(RAX)?, held.number(RSI)))
+    };
+    let Some(found) = call(scratch, &[]) else { return Found::AnyCall };
+    // To look for these takes longest.
+    let mut entries = [0; ENTRIES];
+    let mut count = 0;
+    for entry in entries_from_afar(text, flow) {
+        let Some(one) = entries.get_mut(count) else { return Found::AnyCall };
+        *one = entry;
+        count += 1;
     }
-    if one.ends {
-        *registers = Registers::default();
-    }
+    if count == 0 { found } else { call(scratch, &entries[..count]).unwrap_or(Found::AnyCall) }
 }
 
-impl Path<'_> {
-    /// Shows each instruction from the start on, with what the registers hold before it.
-    fn walk(&self, mut see: impl FnMut(usize, &Instruction, &Registers) -> bool) {
-        let mut registers = Registers::default();
-        let mut before: Option<Instruction> = None;
-        // What the registers held at the last jumps ahead, for what is reached by them alone.
-        let mut ahead = [(0, Registers::default()); REMEMBERED];
-        let mut turn = 0;
-        // Nothing led here from the instruction before.
-        let mut is_cut = false;
-        let mut from = self.start;
-        while from < self.end {
-            let Some(one) = self.code.get(from..).and_then(decode) else { return };
-            if is_cut && let Some((_, held)) = ahead.iter().find(|(to, _)| *to == from) {
-                registers = *held;
-                is_cut = false;
-            }
-            if !see(from, &one, &registers) {
-                return;
-            }
-            if let Some(jump) = one.jump.filter(|jump| *jump > 0) {
-                ahead[turn % REMEMBERED] = (from + jump as usize, registers);
-                turn += 1;
-            }
-            apply(&mut registers, from, &one, before.as_ref());
-            from += one.len_bytes;
-            is_cut |= one.ends;
-            before = Some(one);
+/// Where jumps from elsewhere lead into the stretch, behind its beginning.
+fn entries_from_afar(text: &Text<'_>, flow: &Flow<'_>) -> impl Iterator<Item = usize> {
+    let first = flow.at.saturating_sub(FAR_JUMPS);
+    let last = (flow.at + FAR_JUMPS).min(flow.code.len());
+    let around = flow.code.get(first..last).unwrap_or_default();
+    let (start, end) = (flow.start, flow.end);
+    around.windows(6).enumerate().filter_map(move |(i, bytes)| {
+        let from = first + i;
+        if bytes[0] != 0xe9 && !(bytes[0] == 0x0f && bytes[1] & 0xf0 == 0x80) {
+            return None;
         }
-    }
+        let len = if bytes[0] == 0xe9 { 5 } else { 6 };
+        let distance = [bytes[len - 4], bytes[len - 3], bytes[len - 2], bytes[len - 1]];
+        let to = from as i64 + len as i64 + i64::from(i32::from_le_bytes(distance));
+        let is_own = from >= start && from < end;
+        let leads_in = !is_own && to > start as i64 && to < end as i64;
+        (leads_in && may_begin(text, from)).then_some(to as usize)
+    })
+}
 
-    /// What the registers hold before the instruction at `place`.
-    fn before(&self, place: usize) -> Option<Registers> {
-        let mut found = None;
-        self.walk(|from, _, held| {
-            if from == place {
-                found = Some(*held);
-            }
-            from < place
-        });
-        found
+/// Whether an instruction may begin at `at`, for all that its function says.
+fn may_begin(text: &Text<'_>, at: usize) -> bool {
+    let address = text.address.wrapping_add(at as u64);
+    let function = text.unwind.and_then(|unwind| unwind.function(address));
+    let Some((mut from, _)) = function.and_then(|function| within(text, function)) else {
+        return true;
+    };
+    if at - from > LONGEST {
+        return true;
     }
-
-    /// What the call at `at` is, by numbers that were loaded at or after `first`.
-    fn found(&self, first: usize) -> Found {
-        let registers = self.before(self.at).unwrap_or_default();
-        let number = |register: usize| {
-            let value = registers[register].filter(|value| value.loaded_at >= first)?;
-            (self.is_same_by_jumps(register, value) && !self.is_reached_from_afar(value))
-                .then_some(value.number)
-        };
-        number(RAX).map_or(Found::AnyCall, |call| Found::Call(call, number(RSI)))
+    while from < at {
+        let Some(one) = text.code.get(from..).and_then(decode) else { return true };
+        from += one.len_bytes;
     }
-
-    /// Whether each jump of the path that lands where `value` is expected brings it along.
-    fn is_same_by_jumps(&self, register: usize, value: Value) -> bool {
-        // From the load to here it is relied upon.
-        let mut until = self.at;
-        loop {
-            let (mut is_same, mut next) = (true, until);
-            self.walk(|from, one, registers| {
-                let Some(jump) = one.jump else { return true };
-                let to = from as i64 + jump;
-                if to <= value.loaded_at as i64 || to > until as i64 {
-                    return true;
-                }
-                let is_copied = to > value.copied_at as i64 && to <= self.at as i64;
-                let place = if is_copied { register } else { usize::from(value.source) };
-                let holds = |held: &Registers| {
-                    held[place].is_some_and(|held| held.loaded_at == value.loaded_at)
-                };
-                if holds(registers) {
-                    next = next.max(from);
-                } else {
-                    // It may also land where nobody relies on the value.
-                    is_same &= !self.before(to as usize).is_some_and(|held| holds(&held));
-                }
-                is_same
-            });
-            if !is_same || next == until {
-                return is_same;
-            }
-            until = next;
-        }
-    }
-
-    /// Whether a jump from elsewhere lands between the load and `at`. At any byte: what only
-    /// looks like a jump hardly ever lands there.
-    fn is_reached_from_afar(&self, value: Value) -> bool {
-        let first = self.at.saturating_sub(FAR_JUMPS);
-        let last = (self.at + FAR_JUMPS).min(self.code.len());
-        let around = self.code.get(first..last).unwrap_or_default();
-        around.windows(6).enumerate().any(|(i, bytes)| {
-            let from = first + i;
-            if bytes[0] != 0xe9 && !(bytes[0] == 0x0f && bytes[1] & 0xf0 == 0x80) {
-                return false;
-            }
-            let len = if bytes[0] == 0xe9 { 5 } else { 6 };
-            let distance = [bytes[len - 4], bytes[len - 3], bytes[len - 2], bytes[len - 1]];
-            let to = from as i64 + len as i64 + i64::from(i32::from_le_bytes(distance));
-            let is_own = from >= self.start && from < self.end;
-            !is_own && to > value.loaded_at as i64 && to <= self.at as i64
-        })
-    }
+    from == at
 }

@@ -16,10 +16,12 @@
 
 mod decode;
 mod find;
+mod flow;
 mod number;
 mod unwind;
 
 pub use decode::{Instruction, decode};
 pub use find::{Found, Text, judge, next};
+pub use flow::Scratch;
 pub use number::{Concern, concern};
 pub use unwind::Unwind;

@@ -102,6 +102,18 @@ fn the_same_program_without_such_calls_has_rings() {
     }
 }
 
+/// Its runtime waits by futex calls of its own, with numbers that compilers keep in registers.
+#[test]
+fn a_program_with_openmp_has_rings() {
+    let programs = Programs::new();
+    let options = ["-DUNSEEN_OBJECT", "-fopenmp", "-Wl,--no-as-needed", "-lgomp"];
+    compile(&programs.folder, "openmp", &["unseen.c"], &options);
+    for knobs in all_knobs() {
+        let carried = programs.play(&knobs, "openmp", EACH, "seen");
+        assert!(!is_ring() || carried.ring > 0, "{carried:?}, {knobs:?}");
+    }
+}
+
 fn is_ring() -> bool {
     yasmin_tests::lab::Mode::from_env() != yasmin_tests::lab::Mode::Tcp
 }
