@@ -42,7 +42,7 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         }
         ["nudge", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR2).map(ok),
         // Asleep, or long enough at it to be watching.
-        ["waiting", name] => wait_for_wait(thread_of(script, name)?, 20),
+        ["waiting", name] => wait_for_wait(thread_of(script, name)?, 60),
         ["waiting", name, ms] => wait_for_wait(thread_of(script, name)?, number(ms)?),
         ["kick", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR1).map(ok),
         ["join", name] => {
