@@ -39,9 +39,7 @@ fn run(lab: &Lab, name: &str, arguments: &[&str]) -> String {
     start(lab, 1, name, arguments).run()
 }
 
-/// Half of so many bytes at least on connections with a channel, and some of them by ring. How
-/// much depends on how busy the machine is, and the machine that lends it its CPUs: the broker may
-/// be late, and spinning gives way to other programs.
+/// So many bytes at least, and a good part of them by ring.
 #[track_caller]
 fn assert_much_by_ring(lab: &Lab, what: &str, at_least_bytes: u64) {
     // The counters of the last connections are added when the broker sees them close.
@@ -50,7 +48,7 @@ fn assert_much_by_ring(lab: &Lab, what: &str, at_least_bytes: u64) {
             "bytes by ring",
             || {
                 let bytes = lab.bytes_in_all();
-                (bytes.ring + bytes.tcp >= at_least_bytes / 2).then_some(bytes)
+                (bytes.ring + bytes.tcp >= at_least_bytes).then_some(bytes)
             },
             || format!("{what}: {:?} of {at_least_bytes}", lab.bytes_in_all()),
         )
@@ -58,7 +56,8 @@ fn assert_much_by_ring(lab: &Lab, what: &str, at_least_bytes: u64) {
         lab.bytes_in_all()
     };
     eprintln!("{what}: {bytes:?}");
-    lab.assert_by_ring(bytes, bytes.ring + bytes.tcp, 1);
+    // How much depends on how busy the machine is: spinning gives way to other programs.
+    lab.assert_by_ring(bytes, bytes.ring + bytes.tcp, 30);
 }
 
 fn write_pattern(path: &Path, seed: u64, len: usize) -> Vec<u8> {
