@@ -75,7 +75,7 @@ fn python(lab: &Lab, name: &str, program: &str, arguments: &[&str]) -> Option<Pr
 
 /// At least so many percent by ring. On an idle machine it is most; where others want the CPUs,
 /// watching gives way to them.
-const SHARE: u64 = 5;
+const SHARE: u64 = 50;
 
 /// Of all that went to and fro, so many percent by ring.
 #[track_caller]

@@ -26,6 +26,11 @@ static SOCKET: [AtomicU8; SOCKET_BYTES] = [const { AtomicU8::new(0) }; SOCKET_BY
 /// As long as a Unix socket's address can be, with its NUL.
 pub const SOCKET_BYTES: usize = 108;
 
+/// Whether connections are offered from the first byte on, whatever it costs.
+pub fn is_forced() -> bool {
+    PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0
+}
+
 /// The environment: glibc hands it to constructors, which may run before libc's own; musl
 /// hands them nothing, and has set its variable by then.
 fn find_environment(handed: *const *const c_char) -> *const *const c_char {

@@ -210,8 +210,10 @@ impl Conn {
             }
             Phase::Parked => false,
         };
-        if was_vain {
+        if was_vain && spin::is_forbidden() {
             self.rx.offers.lost();
+        } else if was_vain {
+            self.rx.offers.was_vain();
         }
     }
 

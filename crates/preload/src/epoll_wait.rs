@@ -16,6 +16,7 @@ use crate::set::{
     note_kernel_told,
 };
 use crate::signals::{self, Handled};
+use crate::spin::{Budget, Watched};
 use crate::sys::{self, EpollEvent, call};
 use crate::timeout::Timeout;
 use crate::{clock, epoll_ctl, process, real, spin, table, tcp};
@@ -132,7 +133,7 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
     let start = clock::Since::now();
     let mut has_slept = false;
     let handled = Handled::now();
-    let mut spin_until = 0;
+    let mut budget = None;
     if wait.timeout.is_now() && !set.hot.is_empty() {
         set.tight.try_watching(|budget| watch(set, budget));
     }
@@ -154,20 +155,21 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
                 // Closed by another thread: its memory may serve another set.
                 return wait.kernel(0, wait.timeout.less(&start));
             }
-            if let Some(ret) = look(set, wait, spin_until) {
+            if let Some(ret) = look(set, wait, budget.is_some()) {
                 return ret;
             }
         }
-        let now = clock::ticks();
-        if spin_until == 0 {
+        let budget = budget.get_or_insert_with(|| {
             // Which signals may interrupt under the program's mask only the kernel can tell.
-            let spins = !is_plain && !spin::is_off() && wait.mask.is_null() && set.spin.allows();
-            spin_until = if spins { now + budget(wait.timeout) } else { now };
-        }
-        if now < spin_until && !handled.is_past() {
-            watch(set, spin_until - now);
-            if clock::ticks() >= spin_until {
-                set.spin.lost();
+            let spins =
+                !is_plain && !spin::is_off() && wait.mask.is_null() && set.spin.allows_watch();
+            if spins { Budget::within(wait.timeout) } else { Budget::new(0) }
+        });
+        if !budget.is_spent() && !handled.is_past() {
+            match watch(set, budget) {
+                Watched::Stirs => {}
+                Watched::InVain => set.spin.was_vain(),
+                Watched::GaveWay => *budget = Budget::new(0),
             }
             continue;
         }
@@ -195,7 +197,7 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
 ///
 /// One wait tells of all that is ready, as the kernel's does: it is asked unless it had
 /// nothing a moment ago, so that what it has is late by `LOOK_US` at most.
-fn look(set: &Set, wait: &Wait, spin_until: u64) -> Option<c_int> {
+fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
     let is_due = is_kernel_due(set);
     let hot = set.hot.len();
     let max = wait.max as u32;
@@ -212,7 +214,7 @@ fn look(set: &Set, wait: &Wait, spin_until: u64) -> Option<c_int> {
     set.kernel_first.store(0, Ordering::Relaxed);
     let found = collect(set, wait, 0);
     if found > 0 {
-        if spin_until != 0 {
+        if has_watched {
             set.spin.won();
         }
         if !is_due || fills || found as c_int == wait.max {
@@ -221,7 +223,7 @@ fn look(set: &Set, wait: &Wait, spin_until: u64) -> Option<c_int> {
         let more = ask_kernel(set, wait, found).max(0) as usize;
         return Some((found + merge(wait.events, found, more)) as c_int);
     }
-    if is_due || spin_until == 0 || wait.timeout.is_now() {
+    if is_due || !has_watched || wait.timeout.is_now() {
         let told = ask_kernel(set, wait, 0);
         if told == 0 && wait.timeout.is_now() {
             set.tight.found_nothing();
@@ -294,12 +296,6 @@ fn wait_for_inner(set: &Set, wait: &Wait) -> Option<c_int> {
     let has_room = (found as c_int) < wait.max;
     let more = if has_room { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
     Some((found + merge(wait.events, found, more)) as c_int)
-}
-
-/// Ticks to watch before sleeping, no longer than the program would wait.
-fn budget(timeout: Timeout) -> u64 {
-    let budget = spin::budget_ticks();
-    if timeout.ns < 0 { budget } else { budget.min(clock::us(timeout.ns as u64 / 1000)) }
 }
 
 fn is_kernel_due(set: &Set) -> bool {
@@ -475,8 +471,8 @@ fn to_kernel(set: &Set, one: &Registration, conn: &'static Conn) {
     }
 }
 
-/// Watches the hot registrations for at most `budget` ticks, or until the kernel is due.
-fn watch(set: &Set, budget: u64) -> bool {
+/// Watches the hot registrations as long as the budget lasts, or until the kernel is due.
+fn watch(set: &Set, budget: &mut Budget) -> Watched {
     let peer_cpu = || {
         let Some(_guard) = set.lock.try_acquire() else { return spin::NO_CPU };
         let conn = set.hot.get(0).and_then(Registration::conn);

@@ -8,14 +8,18 @@ use core::sync::atomic::Ordering;
 use yasmin_ring::{Pages, Phase, Receiver};
 
 use crate::conn::Conn;
-use crate::{broker, config, holders, set, sys, text};
+use crate::{broker, config, holders, set, spin, sys, text};
 
 /// Offers the receiving direction, if nobody sleeps on it and offers were worth it lately.
 /// Under the receive lock; lets nobody else's sleep begin in between.
 pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     // A peer that never hinted has not attached its end yet: it would send by TCP unseen.
     let is_attached = receiver.block.tcp_hint() != 0;
-    if !is_attached || !receiver.may_offer() || !conn.rx.offers.allows() || config::chaos() {
+    if !is_attached || !receiver.may_offer() || !conn.rx.offers.allows_offer() || config::chaos() {
+        return;
+    }
+    // Who may not watch sleeps next, and would take it back.
+    if spin::is_crowded() && !config::is_forced() {
         return;
     }
     let rx = &conn.side().rx;

@@ -11,7 +11,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::set;
 use crate::signals::{self, Handled};
-use crate::spin::Tight;
+use crate::spin::{Budget, Tight, Watched};
 use crate::sys::{
     self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, PollFd,
     call,
@@ -137,13 +137,13 @@ impl Poll<'_> {
     fn wait_on_conns(&mut self) -> c_int {
         let start = clock::Since::now();
         let handled = Handled::now();
-        let mut spin_until = 0;
+        let mut budget = None;
         if self.timeout.is_now() {
             TIGHT.try_watching(|budget| self.watch(budget));
         }
         loop {
             let is_busy = self.rings_alone_do();
-            let asks = !is_busy && self.must_ask(spin_until == 0);
+            let asks = !is_busy && self.must_ask(budget.is_none());
             if asks {
                 let ret = self.look();
                 if ret < 0 && (ret != -sys::EINTR || !self.any_ring()) {
@@ -154,7 +154,7 @@ impl Poll<'_> {
             }
             let found = self.add_rings();
             if found > 0 {
-                if spin_until != 0 {
+                if budget.is_some() {
                     self.conns().for_each(|(_, conn)| conn.rx.spin.won());
                 }
                 return found;
@@ -168,14 +168,12 @@ impl Poll<'_> {
                 }
                 return sys::returned(self.look() as isize) as c_int;
             }
-            let now = clock::ticks();
-            if spin_until == 0 {
-                spin_until = now + self.budget();
-            }
-            if now < spin_until && self.any_awake() && !handled.is_past() {
-                self.watch(spin_until - now);
-                if clock::ticks() >= spin_until {
-                    self.conns().for_each(|(_, conn)| conn.rx.spin.lost());
+            let budget = budget.get_or_insert_with(|| self.budget());
+            if !budget.is_spent() && self.any_awake() && !handled.is_past() {
+                match self.watch(budget) {
+                    Watched::Stirs => {}
+                    Watched::InVain => self.conns().for_each(|(_, conn)| conn.rx.spin.was_vain()),
+                    Watched::GaveWay => *budget = Budget::new(0),
                 }
                 continue;
             }
@@ -247,17 +245,15 @@ impl Poll<'_> {
         found
     }
 
-    fn budget(&self) -> u64 {
+    fn budget(&self) -> Budget {
         // Which signals may interrupt under the program's mask only the kernel can tell.
         if spin::is_off()
             || !self.mask.is_null()
-            || !self.conns().any(|(_, conn)| conn.rx.spin.allows())
+            || !self.conns().any(|(_, conn)| conn.rx.spin.allows_watch())
         {
-            return 0;
+            return Budget::new(0);
         }
-        let budget = spin::budget_ticks();
-        let ns = self.timeout.ns;
-        if ns < 0 { budget } else { budget.min(clock::us(ns as u64 / 1000)) }
+        Budget::within(self.timeout)
     }
 
     fn any_awake(&self) -> bool {
@@ -266,7 +262,7 @@ impl Poll<'_> {
         })
     }
 
-    fn watch(&self, budget: u64) -> bool {
+    fn watch(&self, budget: &mut Budget) -> Watched {
         let first = self.conns().next();
         let peer_cpu = || {
             first.map_or(spin::NO_CPU, |(at, conn)| {

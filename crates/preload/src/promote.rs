@@ -75,7 +75,7 @@ fn start_over(fd: c_int) {
 /// progress. Whether it did anything.
 #[inline]
 pub fn at_once(fd: c_int) -> bool {
-    config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 && offer_now(fd)
+    config::is_forced() && offer_now(fd)
 }
 
 #[cold]
@@ -323,7 +323,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     }
     // From now on what goes by TCP raises the hint; the receiver waits for the first one.
     conn.sender().hint();
-    if config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0 {
+    if config::is_forced() {
         offer::at_once(conn, fd);
     }
     holders::drop_slot(candidate.slot());

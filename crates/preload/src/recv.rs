@@ -12,6 +12,7 @@ use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
+use crate::spin::{Budget, Watched};
 use crate::sys::{
     self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
 };
@@ -384,7 +385,7 @@ impl Call<'_> {
     }
 
     fn may_watch(&self, receiver: &Receiver<'_, Pages>) -> bool {
-        !spin::is_off() && receiver.may_offer() && self.conn.rx.spin.allows()
+        !spin::is_off() && receiver.may_offer() && self.conn.rx.spin.allows_watch()
     }
 
     fn offer(&self, receiver: &Receiver<'_, Pages>) {
@@ -401,8 +402,8 @@ impl Call<'_> {
         let conn = self.conn;
         let Some(_pin) = conn.pin(self.fd) else { return };
         let receiver = conn.receiver();
-        let stirred = spin::watch(
-            spin::budget_ticks(),
+        let watched = spin::watch(
+            Budget::whole(),
             || receiver.block.sender_cpu(),
             || {
                 receiver.stirs()
@@ -410,7 +411,7 @@ impl Call<'_> {
                     || !conn.is_at(self.fd)
             },
         );
-        if stirred {
+        if watched == Watched::Stirs {
             // What stirred may be TCP: then park and read it without sleeping first.
             self.watched = false;
             conn.rx.spin.won();
@@ -420,8 +421,8 @@ impl Call<'_> {
             {
                 receiver.park();
             }
-        } else {
-            conn.rx.spin.lost();
+        } else if watched == Watched::InVain {
+            conn.rx.spin.was_vain();
         }
     }
 

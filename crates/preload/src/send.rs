@@ -11,6 +11,7 @@ use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
+use crate::spin::{Budget, Watched};
 use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
 use crate::{clock, config, memory, real, recv, set, spin, tcp, text};
 
@@ -433,23 +434,23 @@ impl Call<'_> {
     fn watch(&mut self) {
         self.watched = true;
         let conn = self.conn;
-        if spin::is_off() || !conn.tx.spin.allows() {
+        if spin::is_off() || !conn.tx.spin.allows_watch() {
             return;
         }
         let Some(_pin) = conn.pin(self.fd) else { return };
         let sender = conn.sender();
         let head = sender.head_raw();
         let word = sender.block.word_raw();
-        let moved = spin::watch(
-            spin::budget_ticks(),
+        let watched = spin::watch(
+            Budget::whole(),
             || sender.block.receiver_cpu(),
             || sender.head_raw() != head || sender.block.word_raw() != word,
         );
-        if moved {
+        if watched == Watched::Stirs {
             // As long as the receiver reads on, waiting for it is worth it.
             self.watched = false;
-        } else {
-            conn.tx.spin.lost();
+        } else if watched == Watched::InVain {
+            conn.tx.spin.was_vain();
         }
     }
 }

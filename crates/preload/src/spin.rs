@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
 
 use crate::config::SPIN_US;
 use crate::signals::Handled;
+use crate::timeout::Timeout;
 use crate::{clock, real, sys};
 
 /// What a kind of attempt taught: after attempts that failed it skips more and more of them.
@@ -14,6 +15,8 @@ use crate::{clock, real, sys};
 pub struct Backoff {
     fails: AtomicU32,
     skip: AtomicU32,
+    /// Ticks at which an attempt ended in vain that is not judged yet; 0: none did.
+    vain_at: AtomicU64,
 }
 
 /// At most this many attempts are skipped (as a power of two).
@@ -21,15 +24,41 @@ const FAILS_MAX: u32 = 7;
 
 impl Backoff {
     pub const fn new() -> Self {
-        Self { fails: AtomicU32::new(0), skip: AtomicU32::new(0) }
+        Self { fails: AtomicU32::new(0), skip: AtomicU32::new(0), vain_at: AtomicU64::new(0) }
     }
 
     pub fn reset(&self) {
         self.won();
     }
 
-    /// Whether to try this time.
-    pub fn allows(&self) -> bool {
+    /// An attempt ended in vain. It failed if what it was made for stays away: of a peer that
+    /// is busy, or whose CPU was taken from it, it was only a little too short.
+    pub fn was_vain(&self) {
+        self.vain_at.store(clock::ticks(), Ordering::Relaxed);
+    }
+
+    /// What the last attempt in vain was made for is there now. It failed if that took longer
+    /// than `patience` ticks.
+    fn judge(&self, patience: u64) {
+        let vain_at = self.vain_at.swap(0, Ordering::Relaxed);
+        if vain_at != 0 && clock::ticks().wrapping_sub(vain_at) > patience {
+            self.lost();
+        }
+    }
+
+    /// Whether to offer, now that bytes came.
+    pub fn allows_offer(&self) -> bool {
+        self.judge(clock::us(OFFER_PATIENCE_US));
+        self.allows()
+    }
+
+    /// Whether to watch before the next sleep.
+    pub fn allows_watch(&self) -> bool {
+        self.judge(clock::us(u64::from(SPIN_US.load(Ordering::Relaxed)) * WATCH_PATIENCE));
+        self.allows()
+    }
+
+    fn allows(&self) -> bool {
         let skip = self.skip.load(Ordering::Relaxed);
         if skip > 0 {
             self.skip.store(skip - 1, Ordering::Relaxed);
@@ -38,6 +67,9 @@ impl Backoff {
     }
 
     pub fn won(&self) {
+        if self.vain_at.load(Ordering::Relaxed) != 0 {
+            self.vain_at.store(0, Ordering::Relaxed);
+        }
         if self.fails.load(Ordering::Relaxed) != 0 {
             self.fails.store(0, Ordering::Relaxed);
             self.skip.store(0, Ordering::Relaxed);
@@ -51,6 +83,13 @@ impl Backoff {
         self.skip.store((1 << (fails - 1)) - 1, Ordering::Relaxed);
     }
 }
+
+/// A sender that was silent for so long after an offer is not busy, in microseconds: 50 busy
+/// connections to one thread by TCP have a message each millisecond.
+const OFFER_PATIENCE_US: u64 = 2000;
+
+/// Watching failed if nothing came for so many times the budget.
+const WATCH_PATIENCE: u64 = 4;
 
 /// Offset of the thread's struct rseq from its thread pointer; 0: none registered.
 static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
@@ -92,9 +131,9 @@ impl Tight {
         self.empty_at.store(clock::ticks(), Ordering::Relaxed);
     }
 
-    /// Calls `watch` with a budget in ticks if the last empty or won wait was just now and
-    /// watching was worth it lately; `watch` says whether something stirred.
-    pub fn try_watching(&self, watch: impl FnOnce(u64) -> bool) {
+    /// Calls `watch` with a budget if the last empty or won wait was just now and
+    /// watching was worth it lately.
+    pub fn try_watching(&self, watch: impl FnOnce(&mut Budget) -> Watched) {
         let now = clock::ticks();
         let is_soon =
             |at: &AtomicU64, us| now.wrapping_sub(at.load(Ordering::Relaxed)) <= clock::us(us);
@@ -109,12 +148,15 @@ impl Tight {
             return;
         }
         self.empty_at.store(0, Ordering::Relaxed);
-        if watch(clock::us(Self::WATCH_US)) {
-            self.won_at.store(clock::ticks(), Ordering::Relaxed);
-            backoff.won();
-        } else {
-            self.won_at.store(0, Ordering::Relaxed);
-            backoff.lost();
+        match watch(&mut Budget::new(clock::us(Self::WATCH_US))) {
+            Watched::Stirs => {
+                self.won_at.store(clock::ticks(), Ordering::Relaxed);
+                backoff.won();
+            }
+            Watched::InVain | Watched::GaveWay => {
+                self.won_at.store(0, Ordering::Relaxed);
+                backoff.lost();
+            }
         }
     }
 }
@@ -147,10 +189,6 @@ pub fn cpu() -> u32 {
     unsafe { area.add(1).read_volatile().wrapping_add(1) }
 }
 
-pub fn budget_ticks() -> u64 {
-    clock::us(u64::from(SPIN_US.load(Ordering::Relaxed)))
-}
-
 /// Whether the user's budget is 0.
 pub fn is_forbidden() -> bool {
     SPIN_US.load(Ordering::Relaxed) == 0
@@ -174,7 +212,7 @@ const CROWDED_MAX_US: u64 = 640_000;
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
 static CROWDED_US: AtomicU64 = AtomicU64::new(0);
 
-fn is_crowded() -> bool {
+pub fn is_crowded() -> bool {
     let until = CROWDED_UNTIL.load(Ordering::Relaxed);
     until != 0 && clock::ticks() < until
 }
@@ -201,51 +239,111 @@ fn was_preempted(least: u64) {
     CROWDED_UNTIL.store(now + clock::us(us), Ordering::Relaxed);
 }
 
-/// Watches `stirs` until it is true, for at most `budget` ticks. A peer that last ran on this
-/// very CPU needs it: yield to it. Returns whether it stirred.
-pub fn watch(budget: u64, peer_cpu: impl Fn() -> u32, stirs: impl FnMut() -> bool) -> bool {
-    watch_many(budget, peer_cpu, stirs, 64)
+/// How long a wait may still watch: its own looks only, not what the machine took from it.
+pub struct Budget {
+    ticks: u64,
+}
+
+impl Budget {
+    pub const fn new(ticks: u64) -> Self {
+        Self { ticks }
+    }
+
+    pub const fn is_spent(&self) -> bool {
+        self.ticks == 0
+    }
+
+    /// No longer than the program would wait.
+    pub fn within(timeout: Timeout) -> Self {
+        let mut budget = Self::whole();
+        if timeout.ns >= 0 {
+            budget.ticks = budget.ticks.min(clock::us(timeout.ns as u64 / 1000));
+        }
+        budget
+    }
+
+    /// Some was used since `start`; never nothing, so that whoever watches again ends.
+    fn use_up(&mut self, start: u64) {
+        let used = clock::ticks().wrapping_sub(start).max(1);
+        self.ticks = self.ticks.saturating_sub(used);
+    }
+
+    /// The whole of the user's budget.
+    pub fn whole() -> Self {
+        Self::new(clock::us(u64::from(SPIN_US.load(Ordering::Relaxed))))
+    }
+}
+
+/// What came of watching.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    Stirs,
+    /// Nothing stirred as long as the budget lasted.
+    InVain,
+    /// Others wanted the CPU, or a signal was handled. Says nothing of the peer; look once more.
+    GaveWay,
+}
+
+/// Watches `stirs` until it is true, as long as the budget lasts. A peer that last ran on this
+/// very CPU needs it: yield to it.
+pub fn watch(budget: Budget, peer_cpu: impl Fn() -> u32, stirs: impl FnMut() -> bool) -> Watched {
+    let mut budget = budget;
+    watch_many(&mut budget, peer_cpu, stirs, 64)
 }
 
 /// The same, where one look costs more: `looks` of them between two looks at the clock.
 pub fn watch_many(
-    budget: u64,
+    budget: &mut Budget,
     peer_cpu: impl Fn() -> u32,
     mut stirs: impl FnMut() -> bool,
     looks: u32,
-) -> bool {
-    let start = clock::ticks();
+) -> Watched {
     let handled = Handled::now();
-    let mut last = start;
+    let mut last = clock::ticks();
+    // Asked once a watch is longer than a few looks, which most are not.
+    let mut switches = None;
     loop {
         let peer = peer_cpu();
         if peer != NO_CPU && peer != 0 && peer == cpu() {
             if stirs() {
-                return true;
+                budget.use_up(last);
+                return Watched::Stirs;
             }
             sys::sched_yield();
+            switches = None;
             // Others than the peer had the CPU meanwhile, though what came since may look as if
             // it had been worth it.
             let gone = clock::ticks().wrapping_sub(last);
             if gone > clock::us(GIVEN_US) {
                 was_preempted(gone * YIELD_PAYS);
-                return stirs();
+                return Watched::GaveWay;
             }
         }
         for _ in 0..looks {
             if stirs() {
-                return true;
+                budget.use_up(last);
+                return Watched::Stirs;
             }
             core::hint::spin_loop();
         }
-        let now = clock::ticks();
-        if now.wrapping_sub(last) > clock::us(PREEMPTED_US) {
-            was_preempted(0);
-            return stirs();
+        if clock::ticks().wrapping_sub(last) > clock::us(PREEMPTED_US) {
+            // A virtual machine's CPU may be gone for as long: sleeping gives that host nothing.
+            if switches.is_none_or(|before| sys::involuntary_switches() != before) {
+                was_preempted(0);
+                return Watched::GaveWay;
+            }
+        } else {
+            budget.use_up(last);
+            if switches.is_none() {
+                switches = Some(sys::involuntary_switches());
+            }
         }
-        last = now;
-        if now.wrapping_sub(start) > budget || handled.is_past() {
-            return stirs();
+        last = clock::ticks();
+        if handled.is_past() {
+            return Watched::GaveWay;
+        }
+        if budget.is_spent() {
+            return Watched::InVain;
         }
     }
 }

@@ -190,6 +190,17 @@ pub fn sched_yield() {
     unsafe { call!(sched_yield) };
 }
 
+/// How often this thread has lost its CPU to another one that was ready.
+pub fn involuntary_switches() -> u64 {
+    const RUSAGE_THREAD: c_int = 1;
+    /// struct rusage: two times of two words, and fourteen counters; the last one is ru_nivcsw.
+    const WORDS: usize = 18;
+    let mut usage = [0_u64; WORDS];
+    // SAFETY: the kernel fills `usage`.
+    unsafe { call!(getrusage, RUSAGE_THREAD, &raw mut usage) };
+    usage[WORDS - 1]
+}
+
 pub fn close(fd: c_int) -> Ret {
     // SAFETY: closes a descriptor; nothing else.
     unsafe { call!(close, fd) }

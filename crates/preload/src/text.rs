@@ -435,8 +435,7 @@ fn look() -> Seen {
     if iterate.is_null() {
         return Seen::Calls;
     }
-    let is_forced = config::PROMOTE_MESSAGES.load(Ordering::Relaxed) == 0;
-    let until = if is_forced { u64::MAX } else { clock::ticks() + clock::us(SLICE_US) };
+    let until = if config::is_forced() { u64::MAX } else { clock::ticks() + clock::us(SLICE_US) };
     let mut walk = Walk { until, seen: Seen::AllClean };
     // SAFETY: dl_iterate_phdr has this signature; `visit` gets `walk` back.
     unsafe {
