@@ -13,12 +13,13 @@
 //!
 //! Storey 1: system.
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::real;
 use crate::sys::{self, SigAction, call};
+use crate::thread::thread_word;
 
 pub const SIGBUS: c_int = 7;
 pub const SIGSEGV: c_int = 11;
@@ -26,29 +27,21 @@ pub const SIGSEGV: c_int = 11;
 const SIG_DFL: usize = 0;
 const SA_SIGINFO: c_int = 4;
 
-// Of each thread: where the routine's frame is, 0 outside it; whether the thread lets both
-// signals through: 0 not known, 1 it does, 2 it does not. Initial-exec, as handlers use them.
-//
+thread_word! {
+    /// Where the routine's frame is; 0 outside it.
+    copying: u64
+}
+
+thread_word! {
+    /// Whether the thread lets both signals through: 0 not known, 1 it does, 2 it does not.
+    admits: u32
+}
+
 // The routine's frame, from its lowest word on: the program's address, the length, the frame
 // that it is nested in (a handler may copy while its thread copies), the caller's registers.
 // memcpy is libc's own; it may be left at any instruction, as all that a caller may rely on is
 // in the frame.
 global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".p2align 3",
-    ".globl yasmin_copying",
-    ".hidden yasmin_copying",
-    ".type yasmin_copying, @object",
-    ".size yasmin_copying, 8",
-    "yasmin_copying:",
-    ".zero 8",
-    ".globl yasmin_catches",
-    ".hidden yasmin_catches",
-    ".type yasmin_catches, @object",
-    ".size yasmin_catches, 4",
-    "yasmin_catches:",
-    ".zero 4",
-    ".popsection",
     r#"
     .pushsection .text.yasmin_copy,"ax",@progbits
     .p2align 4
@@ -231,31 +224,8 @@ pub fn as_the_programs(signal: c_int, old: &mut SigAction) {
 /// Whether a fault of the routine in this thread is caught.
 #[inline]
 pub fn catches() -> bool {
-    let known: u32;
-    // SAFETY: reads this thread's own word.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + yasmin_catches@GOTTPOFF]",
-            "mov {known:e}, dword ptr fs:[{at}]",
-            at = out(reg) _,
-            known = out(reg) known,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
+    let known = admits::get();
     (known == 1 || known == 0 && ask()) && CAUGHT.load(Ordering::Relaxed) == BOTH
-}
-
-fn set_known(known: u32) {
-    // SAFETY: writes this thread's own word.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + yasmin_catches@GOTTPOFF]",
-            "mov dword ptr fs:[{at}], {known:e}",
-            at = out(reg) _,
-            known = in(reg) known,
-            options(nostack, preserves_flags)
-        );
-    }
 }
 
 #[cold]
@@ -266,13 +236,13 @@ fn ask() -> bool {
     let ret =
         unsafe { call!(rt_sigprocmask, SIG_BLOCK, core::ptr::null::<u64>(), &raw mut blocked, 8) };
     let catches = ret == 0 && blocked & (1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1)) == 0;
-    set_known(if catches { 1 } else { 2 });
+    admits::set(if catches { 1 } else { 2 });
     catches
 }
 
 /// Before the program changes which signals the thread blocks.
 pub extern "C" fn before_masking() {
-    set_known(0);
+    admits::set(0);
 }
 
 /// Copies `len_bytes`; `theirs` is whichever of the two is the program's. False: it faults.
@@ -302,16 +272,7 @@ pub fn is_byte_writable(at: *mut u8) -> bool {
 /// `context` is what the kernel passed to the handler.
 pub unsafe extern "C" fn goes_on(signal: c_int, _: *const c_void, context: *mut Context) -> bool {
     let Some(index) = index_of(signal) else { return false };
-    let frame: *const [u64; 2];
-    // SAFETY: reads this thread's own word.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + yasmin_copying@GOTTPOFF]",
-            "mov {0}, qword ptr fs:[{0}]",
-            out(reg) frame,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
+    let frame = copying::get() as *const [u64; 2];
     if frame.is_null() {
         return false;
     }

@@ -64,6 +64,7 @@ mod sys;
 mod table;
 mod tcp;
 mod text;
+mod thread;
 mod timeout;
 mod trampoline;
 

@@ -17,6 +17,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::sys::{self, TimeSpec, call};
+use crate::thread::thread_word;
 use crate::{barrier, clock, process};
 
 pub struct Lock {
@@ -50,38 +51,15 @@ const FUTEX_PRIVATE: usize = 128;
 const FUTEX_WAITERS: u32 = 0x8000_0000;
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
-// Of each thread: its number, 0 before it is asked for. Initial-exec, as handlers use locks.
-core::arch::global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".p2align 2",
-    ".globl yasmin_thread",
-    ".hidden yasmin_thread",
-    ".type yasmin_thread, @object",
-    ".size yasmin_thread, 4",
-    "yasmin_thread:",
-    ".zero 4",
-    ".popsection",
-);
-
-fn own_word() -> *mut u32 {
-    let at: *mut u32;
-    // SAFETY: the address of this thread's own word.
-    unsafe {
-        core::arch::asm!(
-            "mov {0}, qword ptr [rip + yasmin_thread@GOTTPOFF]",
-            "add {0}, qword ptr fs:[0]",
-            out(reg) at,
-            options(nostack, readonly)
-        );
-    }
-    at
+thread_word! {
+    /// The thread's number; 0 before it is asked for.
+    thread: u32
 }
 
 /// The calling thread, as the kernel numbers it.
 #[inline]
 fn me() -> u32 {
-    // SAFETY: this thread's own word, which nobody else touches.
-    let known = unsafe { *own_word() };
+    let known = thread::get();
     if known != 0 { known } else { ask_me() }
 }
 
@@ -89,15 +67,13 @@ fn me() -> u32 {
 fn ask_me() -> u32 {
     // SAFETY: no memory involved.
     let number = unsafe { call!(gettid) } as u32;
-    // SAFETY: as above.
-    unsafe { *own_word() = number };
+    thread::set(number);
     number
 }
 
 /// In a forked child: its thread has another number.
 pub fn forget_thread() {
-    // SAFETY: as above.
-    unsafe { *own_word() = 0 };
+    thread::set(0);
 }
 
 impl Drop for Guard<'_> {

@@ -32,18 +32,8 @@ pub fn is_refused(base: *const u8, len_bytes: usize) -> bool {
 /// `to` is writable for `len_bytes`, and is not the program's.
 #[inline]
 pub unsafe fn copy_in(to: *mut u8, from: *const u8, len_bytes: usize) -> Result<(), Ret> {
-    let is_done = if fault::catches() {
-        // SAFETY: the caller's; faults in the program's range are caught.
-        unsafe { fault::copy(to, from, len_bytes, from) }
-    } else {
-        // SAFETY: the caller's, and readable.
-        are_pages(from, len_bytes, can_be_read)
-            && unsafe {
-                core::ptr::copy_nonoverlapping(from, to, len_bytes);
-                true
-            }
-    };
-    if is_done { Ok(()) } else { Err(-(EFAULT as Ret)) }
+    // SAFETY: the caller's.
+    unsafe { copy(to, from, len_bytes, from, can_be_read) }
 }
 
 /// From memory of ours to the program's at `to`.
@@ -55,16 +45,29 @@ pub unsafe fn copy_in(to: *mut u8, from: *const u8, len_bytes: usize) -> Result<
 /// `from` is readable for `len_bytes`, and is not the program's.
 #[inline]
 pub unsafe fn copy_out(to: *mut u8, from: *const u8, len_bytes: usize) -> Result<(), Ret> {
+    // SAFETY: the caller's.
+    unsafe { copy(to, from, len_bytes, to, can_be_overwritten) }
+}
+
+/// `theirs` is whichever of the two is the program's; `good` tells of its pages.
+#[inline]
+unsafe fn copy(
+    to: *mut u8,
+    from: *const u8,
+    len_bytes: usize,
+    theirs: *const u8,
+    good: fn(usize, usize) -> bool,
+) -> Result<(), Ret> {
     let is_done = if fault::catches() {
         // SAFETY: the caller's; faults in the program's range are caught.
-        unsafe { fault::copy(to, from, len_bytes, to) }
+        unsafe { fault::copy(to, from, len_bytes, theirs) }
     } else {
-        // SAFETY: the caller's, and writable.
-        are_pages(to, len_bytes, can_be_overwritten)
-            && unsafe {
-                core::ptr::copy_nonoverlapping(from, to, len_bytes);
-                true
-            }
+        let is_good = are_pages(theirs, len_bytes, good);
+        if is_good {
+            // SAFETY: the caller's, and the program's pages are as they have to be.
+            unsafe { core::ptr::copy_nonoverlapping(from, to, len_bytes) };
+        }
+        is_good
     };
     if is_done { Ok(()) } else { Err(-(EFAULT as Ret)) }
 }

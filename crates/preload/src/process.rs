@@ -3,12 +3,12 @@
 //!
 //! Storey 1: system.
 
-use core::arch::{asm, global_asm};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::real;
 use crate::sys::{self, call};
+use crate::thread::thread_word;
 
 /// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
 /// it was forked.
@@ -69,48 +69,11 @@ pub fn refresh() {
     }
 }
 
-// Of each thread: not 0 from its vfork until its next call that asks. The child has the
-// thread's block as well, and runs while the thread does not.
-global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".p2align 2",
-    ".globl yasmin_lends",
-    ".hidden yasmin_lends",
-    ".type yasmin_lends, @object",
-    ".size yasmin_lends, 4",
-    "yasmin_lends:",
-    ".zero 4",
-    ".popsection",
-);
-
-/// This thread's memory may be in the hands of a vfork child, for all that it knows.
-#[inline]
-fn lends() -> bool {
-    let lends: u32;
-    // SAFETY: reads this thread's own word.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + yasmin_lends@GOTTPOFF]",
-            "mov {lends:e}, dword ptr fs:[{at}]",
-            at = out(reg) _,
-            lends = out(reg) lends,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
-    lends != 0
-}
-
-fn set_lends(on: bool) {
-    // SAFETY: writes this thread's own word.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + yasmin_lends@GOTTPOFF]",
-            "mov dword ptr fs:[{at}], {on:e}",
-            at = out(reg) _,
-            on = in(reg) u32::from(on),
-            options(nostack, preserves_flags)
-        );
-    }
+thread_word! {
+    /// Not 0 from the thread's vfork until its next call that asks: its memory may be in the hands
+    /// of the child, for all that it knows. The child has the thread's block as well, and runs
+    /// while the thread does not.
+    lends: u32
 }
 
 /// The program called vfork or clone once.
@@ -122,7 +85,7 @@ static LENDS_BESIDE: AtomicBool = AtomicBool::new(false);
 pub extern "C" fn before_lending() {
     refresh();
     LENDS.store(true, Ordering::SeqCst);
-    set_lends(true);
+    lends::set(1);
 }
 
 /// Before clone, which takes a function, a stack and flags.
@@ -140,7 +103,7 @@ pub extern "C" fn before_cloning(_: *mut c_void, _: *mut c_void, flags: c_int) {
 /// A thread that never lent its memory pays no system call for the question.
 #[inline]
 pub fn is_borrowed() -> bool {
-    (lends() || LENDS_BESIDE.load(Ordering::Relaxed)) && is_a_borrower()
+    (lends::get() != 0 || LENDS_BESIDE.load(Ordering::Relaxed)) && is_a_borrower()
 }
 
 #[cold]
@@ -149,7 +112,7 @@ fn is_a_borrower() -> bool {
         return true;
     }
     // The thread that lent it is back.
-    set_lends(false);
+    lends::set(0);
     false
 }
 

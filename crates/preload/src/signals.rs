@@ -11,12 +11,13 @@
 //!
 //! Storey 1: system.
 
-use core::arch::{asm, global_asm, naked_asm};
+use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
 use crate::sys::{self, call};
+use crate::thread::thread_word;
 use crate::{fault, process, tcp};
 
 const SIGNALS: usize = 65;
@@ -24,19 +25,10 @@ const SA_RESTART: u64 = 0x1000_0000;
 /// SIG_DFL, SIG_IGN, SIG_HOLD.
 const LAST_SPECIAL: usize = 2;
 
-// Of each thread: handlers that ran (lower half), and those of them that restart no call
-// (upper half). Initial-exec: a handler may run at any time, and nothing allocates then.
-global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".p2align 3",
-    ".globl yasmin_handled",
-    ".hidden yasmin_handled",
-    ".type yasmin_handled, @object",
-    ".size yasmin_handled, 8",
-    "yasmin_handled:",
-    ".zero 8",
-    ".popsection",
-);
+thread_word! {
+    /// Handlers that ran (lower half), and those of them that restart no call (upper half).
+    handled: u64
+}
 
 /// The program's handlers. Two of each signal: the one that is being installed must not take
 /// the place of the one that may be called meanwhile.
@@ -111,17 +103,7 @@ pub enum Since {
 
 impl Handled {
     pub fn now() -> Self {
-        let count: u64;
-        // SAFETY: reads this thread's own word.
-        unsafe {
-            asm!(
-                "mov {0}, qword ptr [rip + yasmin_handled@GOTTPOFF]",
-                "mov {0}, qword ptr fs:[{0}]",
-                out(reg) count,
-                options(nostack, readonly, preserves_flags)
-            );
-        }
-        Self(count)
+        Self(handled::get())
     }
 
     pub fn since(self) -> Since {
