@@ -4,7 +4,7 @@
 //! Mapping and unmapping are the caller's, who alone knows when nobody uses the pages.
 #![no_std]
 
-pub mod estate;
+pub mod residue;
 pub mod side;
 
 use yasmin_ring::{Block, Pages};

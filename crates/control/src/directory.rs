@@ -5,7 +5,7 @@
 //! words of 64 bits:  0 magic "YASMINGD"   1 state: 1 live, else look for a new file
 //!                    2 changes: odd while one is under way   3 how many entries
 //!                    4.. entries: address (2 words, as in the network), CID
-//!                    1792.. silences (`silence`)
+//!                    1792.. the negative cache (`negative`)
 //! ```
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -18,10 +18,10 @@ pub const FILE_NAME: &str = "guests";
 
 pub const TABLE_WORDS: usize = 2048;
 pub const TABLE_BYTES: usize = TABLE_WORDS * 8;
-/// At the end: `silence`.
-pub const SILENCE_WORDS: usize = 256;
+/// At the end: `negative`.
+pub const NEGATIVE_WORDS: usize = 256;
 /// More are left out.
-pub const ENTRIES_MAX: usize = (TABLE_WORDS - SILENCE_WORDS - HEADER_WORDS) / ENTRY_WORDS;
+pub const ENTRIES_MAX: usize = (TABLE_WORDS - NEGATIVE_WORDS - HEADER_WORDS) / ENTRY_WORDS;
 
 const HEADER_WORDS: usize = 4;
 const ENTRY_WORDS: usize = 3;

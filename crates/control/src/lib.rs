@@ -8,7 +8,7 @@
 pub mod directory;
 pub mod guest;
 pub mod message;
-pub mod silence;
+pub mod negative;
 #[cfg(feature = "status")]
 pub mod status;
 

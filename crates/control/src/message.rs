@@ -75,10 +75,10 @@ pub enum ToBroker {
     /// unread for whoever gets it. First message on a connection of its own, as `Claim` is;
     /// answered by `FromBroker::Send` or `Decline`.
     Leave { version: u32, socket: Socket },
-    /// After `FromBroker::Send`. One descriptor beside it: the estate's memfd. The only message
+    /// After `FromBroker::Send`. One descriptor beside it: the residue's memfd. The only message
     /// that brings one. Answered by `FromBroker::Left` or `Decline`.
     Keep,
-    /// The process got a TCP socket over a Unix socket. Answered by `FromBroker::Estate` or
+    /// The process got a TCP socket over a Unix socket. Answered by `FromBroker::Residue` or
     /// `Decline`.
     Claim { version: u32, socket: Socket },
 }
@@ -108,9 +108,9 @@ pub enum FromBroker {
     Send,
     /// Answer to KEEP: it is kept for some seconds.
     Left,
-    /// Answer to CLAIM. One descriptor beside it: the estate's memfd. So many more are `left`
+    /// Answer to CLAIM. One descriptor beside it: the residue's memfd. So many more are `left`
     /// for this socket.
-    Estate { left: u64 },
+    Residue { left: u64 },
 }
 
 /// Why a connection has no channel.
@@ -135,7 +135,7 @@ pub enum Decline {
     /// not answer.
     NoGuest = 8,
     /// Nobody has left anything for this socket that this process may have.
-    NoEstate = 9,
+    NoResidue = 9,
 }
 
 impl Decline {
@@ -149,7 +149,7 @@ impl Decline {
             6 => Self::Taken,
             7 => Self::TooMany,
             8 => Self::NoGuest,
-            9 => Self::NoEstate,
+            9 => Self::NoResidue,
             value => return Err(BadMessage::Reason { value }),
         })
     }
@@ -165,7 +165,7 @@ impl Decline {
             Self::Taken => "end already taken",
             Self::TooMany => "too many offers from this process",
             Self::NoGuest => "no program under yasmin in another guest at the other end",
-            Self::NoEstate => "nothing was left for this socket",
+            Self::NoResidue => "nothing was left for this socket",
         }
     }
 }
@@ -199,7 +199,7 @@ const STATUS_REPLY: u32 = 105;
 const PREPARED: u32 = 106;
 const JOINED: u32 = 107;
 const LEFT: u32 = 108;
-const ESTATE: u32 = 109;
+const RESIDUE: u32 = 109;
 const SEND: u32 = 110;
 
 /// The fields of a message before they have a meaning.
@@ -368,7 +368,7 @@ impl FromBroker {
             Self::Joined { proof } => Fields { b: proof, ..Fields::new(JOINED, 0, 0) },
             Self::Send => Fields::new(SEND, 0, 0),
             Self::Left => Fields::new(LEFT, 0, 0),
-            Self::Estate { left } => Fields { b: left, ..Fields::new(ESTATE, 0, 0) },
+            Self::Residue { left } => Fields { b: left, ..Fields::new(RESIDUE, 0, 0) },
         }
         .encode()
     }
@@ -399,7 +399,7 @@ impl FromBroker {
             JOINED => Self::Joined { proof: fields.b },
             SEND => Self::Send,
             LEFT => Self::Left,
-            ESTATE => Self::Estate { left: fields.b },
+            RESIDUE => Self::Residue { left: fields.b },
             value => return Err(BadMessage::Kind { value }),
         })
     }

@@ -44,7 +44,7 @@ fn reason(case: &Value) -> Decline {
         "taken" => Decline::Taken,
         "too_many" => Decline::TooMany,
         "no_guest" => Decline::NoGuest,
-        "no_estate" => Decline::NoEstate,
+        "no_residue" => Decline::NoResidue,
         other => panic!("reason {other}"),
     }
 }
@@ -116,7 +116,7 @@ fn from_broker(case: &Value) -> FromBroker {
         "joined" => FromBroker::Joined { proof: hex(case, "proof") },
         "send" => FromBroker::Send,
         "left" => FromBroker::Left,
-        "estate" => FromBroker::Estate { left: hex(case, "left") },
+        "residue" => FromBroker::Residue { left: hex(case, "left") },
         other => panic!("message {other}"),
     }
 }

@@ -127,7 +127,7 @@ pub fn is_there() -> bool {
     false
 }
 
-/// A connection for one errand, without HELLO.
+/// A connection for one request, without HELLO.
 pub fn open() -> Option<c_int> {
     let fd = socket()?;
     if !connect_to_path(fd) || !is_trusted(fd) {
@@ -180,7 +180,7 @@ fn move_up(low: c_int) -> c_int {
     high as c_int
 }
 
-/// Another number for `fd`, in the upper half, below the broker's and the estates' where those
+/// Another number for `fd`, in the upper half, below the broker's and the residues' where those
 /// leave room; negative if there is none.
 pub fn copy_high(fd: c_int) -> c_int {
     let top = table::own_below();
@@ -428,7 +428,7 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
         | FromBroker::Joined { .. }
         | FromBroker::Send
         | FromBroker::Left
-        | FromBroker::Estate { .. } => None,
+        | FromBroker::Residue { .. } => None,
     }
 }
 

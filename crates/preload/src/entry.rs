@@ -14,7 +14,7 @@ pub enum Entry {
     Candidate(Candidate),
     Conn(&'static Conn),
     Set(&'static Set),
-    /// A descriptor of the library's own: the broker's, an estate, a TCP socket behind.
+    /// A descriptor of the library's own: the broker's, a residue, a TCP socket behind.
     Own,
     /// A TCP socket, made by this process and not used yet.
     Fresh,

@@ -24,10 +24,10 @@ mod options;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
-use yasmin_control::{CONTROL_VERSION, FromBroker, Role, ToBroker, guest, silence};
+use yasmin_control::{CONTROL_VERSION, FromBroker, Role, ToBroker, guest, negative};
 
 use crate::entry::{self, Entry};
-use crate::errand::{Errand, wait, wait_ns};
+use crate::request::{Request, wait, wait_ns};
 use crate::sys::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT, SOL_SOCKET, call};
 use crate::{clock, memory, process, settings, table, tcp};
 
@@ -53,7 +53,7 @@ pub fn marks(domain: c_int, kind: c_int, protocol: c_int) -> bool {
 ///
 /// # Safety
 /// `addr` as the program passed it.
-pub unsafe fn prepare(fd: c_int, addr: *const c_void, len: u32) -> Option<Errand> {
+pub unsafe fn prepare(fd: c_int, addr: *const c_void, len: u32) -> Option<Request> {
     let table = table()?;
     let addr = addr.cast::<u8>();
     let len = len as usize;
@@ -63,7 +63,7 @@ pub unsafe fn prepare(fd: c_int, addr: *const c_void, len: u32) -> Option<Errand
     // SAFETY: readable.
     let to = unsafe { endpoint(addr, len) }?;
     yasmin_control::directory::find(table, &to.address)?;
-    if silence::holds(table, &to, clock::now_ns()) {
+    if negative::holds(table, &to, clock::now_ns()) {
         return None;
     }
     process::refresh();
@@ -71,14 +71,14 @@ pub unsafe fn prepare(fd: c_int, addr: *const c_void, len: u32) -> Option<Errand
         return None;
     }
     let saved = sys::errno();
-    let errand = Errand::open();
+    let request = Request::open();
     let message = ToBroker::Prepare { version: CONTROL_VERSION, to };
     let until_ns = clock::now_ns() + wait_ns();
-    let errand = errand.filter(|errand| {
-        matches!(errand.ask(message, &[], until_ns), Some((FromBroker::Prepared, _)))
+    let request = request.filter(|request| {
+        matches!(request.ask(message, &[], until_ns), Some((FromBroker::Prepared, _)))
     });
     sys::set_errno(saved);
-    errand
+    request
 }
 
 /// What the vsock connection could not stand in for.
@@ -99,19 +99,19 @@ fn is_watched(fd: c_int) -> bool {
 
 /// After the program's connect, which has succeeded or is in progress: true if the connection
 /// goes by vsock now.
-pub fn connected(fd: c_int, errand: &Errand, is_in_progress: bool) -> bool {
+pub fn connected(fd: c_int, request: &Request, is_in_progress: bool) -> bool {
     let saved = sys::errno();
     let until_ns = clock::now_ns() + wait_ns();
     // A connect that does not wait may still tell its error to the program: nothing is asked
     // here that would take it away.
     let stands = !is_in_progress || wait(fd, POLLOUT, until_ns);
-    let is_moved = stands && tcp::is_plain_established(fd) && move_connector(fd, errand, until_ns);
+    let is_moved = stands && tcp::is_plain_established(fd) && move_connector(fd, request, until_ns);
     sys::set_errno(saved);
     is_moved
 }
 
-fn move_connector(fd: c_int, errand: &Errand, until_ns: u64) -> bool {
-    let Some((vsock, _)) = errand.join(fd, Role::Connector, until_ns) else { return false };
+fn move_connector(fd: c_int, request: &Request, until_ns: u64) -> bool {
+    let Some((vsock, _)) = request.join(fd, Role::Connector, until_ns) else { return false };
     let Some(change) = Change::begin(fd, vsock) else { return false };
     if say(vsock, &guest::GO) != guest::GO.len() as isize {
         return false;
@@ -160,9 +160,9 @@ fn move_acceptor(fd: c_int) -> Accepted {
     if sys::int_ioctl(fd, sys::FIONREAD) != 0 {
         return Accepted::Tcp;
     }
-    let Some(errand) = Errand::open() else { return Accepted::Tcp };
+    let Some(request) = Request::open() else { return Accepted::Tcp };
     let until_ns = clock::now_ns() + wait_ns();
-    let joined = errand.join(fd, Role::Acceptor, until_ns);
+    let joined = request.join(fd, Role::Acceptor, until_ns);
     let Some((vsock, proof)) = joined else { return Accepted::Tcp };
     let Some(change) = Change::begin(fd, vsock) else { return Accepted::Tcp };
     let ready = guest::ready(proof);

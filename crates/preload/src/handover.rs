@@ -5,7 +5,7 @@
 //!
 //! | who gets it | the bytes |
 //! |---|---|
-//! | a program with the library, of a process that is the only one that holds the socket | shared with it, as an estate |
+//! | a program with the library, of a process that is the only one that holds the socket | shared with it, as a residue |
 //! | any other | stay with the processes that share the ring |
 //! | this process's own stdio | gone: the connection is reset |
 //!
@@ -21,7 +21,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::image::Image;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
-use crate::{clock, estate, holders, life, process, table, tcp};
+use crate::{clock, holders, life, process, residue, table, tcp};
 
 /// How long an exec waits for other processes to let go of what has bytes unread, all of its
 /// connections together.
@@ -81,9 +81,9 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
     let until_ns = clock::now_ns() + OTHERS_WITHIN_MS * 1_000_000;
     for fd in 0..table::end() {
         if let Entry::Conn(conn) = entry::of_lender(fd)
-            && let Some(number) = estate::of(conn)
+            && let Some(number) = residue::of(conn)
         {
-            estate::set_inherited(number, false);
+            residue::set_inherited(number, false);
         }
     }
     for fd in 0..table::end() {
@@ -188,9 +188,9 @@ fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Imag
 
 /// A server that starts a program for each connection forks, and closes it in the parent:
 /// that may come after the child's exec. A parent that keeps it costs this wait.
-/// What is an estate already may be shared.
+/// What is a residue already may be shared.
 fn await_others(conn: &Conn, until_ns: u64) {
-    if estate::of(conn).is_some() {
+    if residue::of(conn).is_some() {
         return;
     }
     while !conn.is_sole_holder() && clock::now_ns() < until_ns {
@@ -199,19 +199,19 @@ fn await_others(conn: &Conn, until_ns: u64) {
     }
 }
 
-/// Its estate, made if need be, and if so entered when it `is_own`. `None`: other processes
+/// Its residue, made if need be, and if so entered when it `is_own`. `None`: other processes
 /// hold the end too, and share the ring as it is.
-pub fn estate_for(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<c_int> {
-    if let Some(number) = estate::of(conn) {
+pub fn residue_for(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<c_int> {
+    if let Some(number) = residue::of(conn) {
         return Some(number);
     }
     let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
     if !conn.is_sole_holder() {
         return None;
     }
-    let number = estate::make(conn, fd)?;
+    let number = residue::make(conn, fd)?;
     if is_own {
-        estate::set(conn, number);
+        residue::set(conn, number);
     }
     Some(number)
 }
@@ -219,8 +219,8 @@ pub fn estate_for(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<c_int>
 /// Has the next program inherit what is unread. False: it stays here.
 fn leaves(conn: &'static Conn, fd: c_int, way: Way) -> bool {
     // A child that borrows this memory has numbers of its own.
-    let Some(number) = estate_for(conn, fd, way != Way::Borrowed) else { return false };
-    estate::set_inherited(number, true);
+    let Some(number) = residue_for(conn, fd, way != Way::Borrowed) else { return false };
+    residue::set_inherited(number, true);
     true
 }
 

@@ -31,8 +31,6 @@ mod entry;
 mod environment;
 mod epoll_ctl;
 mod epoll_wait;
-mod errand;
-mod estate;
 mod exports;
 mod fault;
 mod fork;
@@ -53,6 +51,8 @@ mod process;
 mod promote;
 mod real;
 mod recv;
+mod request;
+mod residue;
 mod select;
 mod send;
 mod set;
@@ -109,5 +109,5 @@ extern "C" fn init(
     spin::find_rseq();
     fork::start();
     barrier::start();
-    estate::adopt();
+    residue::adopt();
 }

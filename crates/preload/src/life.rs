@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
-use crate::{broker, estate, holders, set, table, tcp};
+use crate::{broker, holders, residue, set, table, tcp};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
@@ -31,7 +31,7 @@ pub fn unname(conn: &'static Conn, fd: c_int) {
 /// Every descriptor that names it becomes plain TCP, as the kernel has it.
 pub fn retire(conn: &'static Conn, fd: c_int) {
     conn.settle(fd);
-    estate::drained(conn, fd);
+    residue::drained(conn, fd);
     for at in 0..table::end() {
         if at != fd && conn.is_at(at) {
             conn.one_less_name();
@@ -78,7 +78,7 @@ fn release(conn: &'static Conn, fd: c_int) {
     if is_unpinned {
         conn.unmap();
     }
-    estate::drop_of(conn);
+    residue::drop_of(conn);
     if is_own {
         broker::release(conn.id.load(Ordering::Relaxed));
     }

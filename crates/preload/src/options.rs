@@ -9,7 +9,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
-    broker, estate, guest, handover, holders, life, memory, process, real, recv, set, settings,
+    broker, guest, handover, holders, life, memory, process, real, recv, residue, set, settings,
     table,
 };
 
@@ -367,7 +367,7 @@ pub fn forget(fd: c_int) {
         }
         Entry::Own => {
             broker::abandon(fd);
-            estate::abandon(fd);
+            residue::abandon(fd);
             guest::abandon(fd);
         }
         Entry::Fresh => table::clear(fd),

@@ -1,7 +1,7 @@
 //! Sockets that go to another process over a Unix socket (SCM_RIGHTS).
 //!
 //! What is passed on is parked for good, and once its ring is drained it is plain TCP in every
-//! respect. What lies unread in the ring is left with the broker, as an estate, before the
+//! respect. What lies unread in the ring is left with the broker, as a residue, before the
 //! message is sent; the library of the process that receives the message claims it, and both
 //! read on under the locks in it. The socket is marked meanwhile, so that nobody asks the broker
 //! for sockets that bring nothing, and set to end by a reset, should nobody ever claim it.
@@ -11,14 +11,14 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use yasmin_channel::estate::MARK;
+use yasmin_channel::residue::MARK;
 use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
 
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
-use crate::errand::{Answer, Errand};
+use crate::request::{Answer, Request};
 use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, call};
-use crate::{broker, clock, estate, handover, holders, image, life, process, set, table, tcp};
+use crate::{broker, clock, handover, holders, image, life, process, residue, set, table, tcp};
 
 const SCM_RIGHTS: c_int = 1;
 
@@ -26,8 +26,8 @@ const SCM_RIGHTS: c_int = 1;
 const ANSWER_WITHIN_MS: u64 = 2000;
 
 fn mark(fd: c_int) {
-    estate::set_linger(fd, u64::from_ne_bytes(sys::LINGER_0));
-    estate::set_lowat(fd, MARK);
+    residue::set_linger(fd, u64::from_ne_bytes(sys::LINGER_0));
+    residue::set_lowat(fd, MARK);
 }
 
 fn until_ns() -> u64 {
@@ -50,7 +50,7 @@ pub unsafe fn before(via: c_int, msg: &MsgHdr) {
 /// # Safety
 /// As above.
 pub unsafe fn failed(msg: &MsgHdr) {
-    if estate::has_passed() {
+    if residue::has_passed() {
         let saved = sys::errno();
         // SAFETY: the caller's.
         unsafe { for_each_right(msg, take_back) };
@@ -61,7 +61,7 @@ pub unsafe fn failed(msg: &MsgHdr) {
 /// A message came over socket `via`, and may have brought descriptors.
 ///
 /// The mark on one proves nothing: anybody can set it. So the broker is asked only for what a
-/// process of this user sent, as only such a one leaves estates, and when it does not answer it is
+/// process of this user sent, as only such a one leaves residues, and when it does not answer it is
 /// not asked for the message's other descriptors.
 ///
 /// # Safety
@@ -113,7 +113,7 @@ fn pass(fd: c_int, via: c_int) {
             conn.park_for_good(fd);
             conn.settle(fd);
             if !life::retires_drained(conn, fd) {
-                estate::note_passed();
+                residue::note_passed();
                 if !may_claim(via) || !leave(conn, fd) {
                     conn.side().rx.foreign.store(1, Ordering::Relaxed);
                 }
@@ -152,16 +152,16 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
     if process::is_borrowed() {
         return false;
     }
-    let Some(number) = handover::estate_for(conn, fd, true) else { return false };
-    let (Some(errand), Some(socket)) = (Errand::open(), broker::named(fd)) else { return false };
+    let Some(number) = handover::residue_for(conn, fd, true) else { return false };
+    let (Some(request), Some(socket)) = (Request::open(), broker::named(fd)) else { return false };
     let message = ToBroker::Leave { version: CONTROL_VERSION, socket };
-    match errand.hear(message, &[], until_ns()) {
+    match request.hear(message, &[], until_ns()) {
         Answer::Message(FromBroker::Send, _) => {}
         _ => return false,
     }
     // Before anybody can claim it.
     conn.one_more_holds();
-    match errand.hear(ToBroker::Keep, &[number, fd], until_ns()) {
+    match request.hear(ToBroker::Keep, &[number, fd], until_ns()) {
         Answer::Message(FromBroker::Left, _) => mark(fd),
         Answer::Message(..) | Answer::None => {
             conn.one_less_holds();
@@ -175,19 +175,19 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
 
 fn take_back(fd: c_int) {
     if let Entry::Conn(conn) = entry::get(fd)
-        && estate::lowat(fd) == Some(MARK)
-        && let Claimed::Estate { memfd, left } = claim(fd)
+        && residue::lowat(fd) == Some(MARK)
+        && let Claimed::Residue { memfd, left } = claim(fd)
     {
-        let settings = estate::own(conn, memfd);
+        let settings = residue::own(conn, memfd);
         unmark(fd, left, settings);
     }
 }
 
 /// This process got `fd`. `asks`: whether the broker is asked, if that is known.
 fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
-    let Some(lowat) = estate::lowat(fd) else { return set::came_back(fd) };
+    let Some(lowat) = residue::lowat(fd) else { return set::came_back(fd) };
     let is_marked = lowat == MARK && *asks.get_or_insert_with(|| own_user_at(via).is_some());
-    if !is_marked && !estate::has_passed() {
+    if !is_marked && !residue::has_passed() {
         return;
     }
     let Some(cookie) = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) else { return };
@@ -203,7 +203,7 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
         return;
     }
     let (memfd, left) = match claim(fd) {
-        Claimed::Estate { memfd, left } => (memfd, left),
+        Claimed::Residue { memfd, left } => (memfd, left),
         // Not claimed in time, or not for this process. What is unread is the giver's affair, who
         // may be gone: a reset is an error that the program knows, a gap is none.
         Claimed::Nothing if holder.is_none() => return tcp::reset(fd),
@@ -214,10 +214,10 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
             return tcp::reset(fd);
         }
     };
-    estate::note_passed();
+    residue::note_passed();
     let settings = match holder {
-        Some(conn) => estate::own(conn, memfd),
-        None => estate::adopt_for(fd, memfd, cookie),
+        Some(conn) => residue::own(conn, memfd),
+        None => residue::adopt_for(fd, memfd, cookie),
     };
     unmark(fd, left, settings);
     if settings.is_none() {
@@ -228,7 +228,7 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
 
 enum Claimed {
     /// And so many more are left.
-    Estate {
+    Residue {
         memfd: c_int,
         left: u64,
     },
@@ -238,13 +238,13 @@ enum Claimed {
 
 /// What the broker has for `fd`.
 fn claim(fd: c_int) -> Claimed {
-    let (Some(errand), Some(socket)) = (Errand::open(), broker::named(fd)) else {
+    let (Some(request), Some(socket)) = (Request::open(), broker::named(fd)) else {
         return Claimed::Nothing;
     };
     let message = ToBroker::Claim { version: CONTROL_VERSION, socket };
-    match errand.hear(message, &[], until_ns()) {
-        Answer::Message(FromBroker::Estate { left }, mut passed) => match passed.take(0) {
-            Some(memfd) => Claimed::Estate { memfd, left },
+    match request.hear(message, &[], until_ns()) {
+        Answer::Message(FromBroker::Residue { left }, mut passed) => match passed.take(0) {
+            Some(memfd) => Claimed::Residue { memfd, left },
             // There was no free number for it.
             None => Claimed::Late,
         },
@@ -253,11 +253,11 @@ fn claim(fd: c_int) -> Claimed {
     }
 }
 
-fn unmark(fd: c_int, left: u64, own: Option<estate::Settings>) {
+fn unmark(fd: c_int, left: u64, own: Option<residue::Settings>) {
     if left == 0 {
-        let own = own.unwrap_or(estate::Settings { lowat: 0, linger: 0 });
-        estate::set_lowat(fd, own.lowat);
-        estate::set_linger(fd, own.linger);
+        let own = own.unwrap_or(residue::Settings { lowat: 0, linger: 0 });
+        residue::set_lowat(fd, own.lowat);
+        residue::set_linger(fd, own.linger);
     }
 }
 

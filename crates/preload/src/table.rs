@@ -69,7 +69,7 @@ pub enum Kind {
     Conn(usize),
     /// The address of an epoll set.
     Set(usize),
-    /// A descriptor of the library's own: the broker's, an estate, a TCP socket behind.
+    /// A descriptor of the library's own: the broker's, a residue, a TCP socket behind.
     Own,
     /// A TCP socket, made by this process and not used yet.
     Fresh,

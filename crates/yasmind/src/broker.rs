@@ -4,11 +4,11 @@
 //! makes the process `doomed`, and the event loop disconnects it.
 
 mod ends;
-mod estates;
 mod guests;
+mod residues;
 mod status;
 
-pub use self::estates::ESTATES;
+pub use self::residues::RESIDUES;
 use crate::budget::Budget;
 use crate::channel::{Channel, EndLabel};
 use crate::client::{Client, Gone, Received};
@@ -98,7 +98,7 @@ pub struct Broker {
     /// `None`: there are none, or we cannot talk to them.
     guests: Option<Guests>,
     by_vsock: VecDeque<guests::ByVsock>,
-    estates: estates::Estates,
+    residues: residues::Residues,
     /// To be disconnected by the event loop.
     pub doomed: Vec<u64>,
 }
@@ -124,7 +124,7 @@ impl Broker {
             table,
             guests: None,
             by_vsock: VecDeque::new(),
-            estates: estates::Estates::default(),
+            residues: residues::Residues::default(),
             // The event loop's own tokens, and those of `guests`, are below.
             next: 1 << 32,
             doomed: Vec::new(),
@@ -138,7 +138,7 @@ impl Broker {
 
     /// Nobody is connected, and nothing waits for somebody.
     pub fn is_idle(&self) -> bool {
-        self.clients.is_empty() && self.estates.is_empty()
+        self.clients.is_empty() && self.residues.is_empty()
     }
 
     /// Processes that have said HELLO.
@@ -186,7 +186,7 @@ impl Broker {
         }
         self.declined.retain(|declined| declined.client != token);
         self.reports.disconnected(token);
-        self.estates.disconnected(token);
+        self.residues.disconnected(token);
         if let Some(user) = self.users.get_mut(&client.uid) {
             user.clients -= 1;
             user.ends -= client.ends.len();

@@ -1,6 +1,6 @@
 //! The one thread that serves: waits for connections, messages, findings and signals.
 
-use crate::broker::{Broker, ESTATES, Limits};
+use crate::broker::{Broker, Limits, RESIDUES};
 use crate::budget::Budget;
 use crate::cli::Args;
 use crate::diag::Diag;
@@ -32,7 +32,7 @@ const EVENTS: usize = 1024;
 const ACCEPTS_PER_TURN: usize = 64;
 
 /// Descriptors kept for everything but clients.
-const SPARE_FDS: usize = 1024 + ESTATES;
+const SPARE_FDS: usize = 1024 + RESIDUES;
 
 /// Mappings kept for everything but clients, of which each has one, and ends, of which each has
 /// one and a half.

@@ -60,8 +60,8 @@ const ARRIVAL_LIFE: Duration = Duration::from_secs(10);
 
 /// Whom a connection to did not come about with is left alone, and twice as long each time
 /// that it is so again.
-const SILENCE_FIRST: Duration = Duration::from_secs(1);
-const SILENCE_MAX: Duration = Duration::from_secs(64);
+const NEGATIVE_FIRST: Duration = Duration::from_secs(1);
+const NEGATIVE_MAX: Duration = Duration::from_secs(64);
 
 /// A connection that is gone by then was short: making its rings cost more than they saved.
 const SHORT: Duration = Duration::from_secs(1);
@@ -140,7 +140,7 @@ struct Habit {
 }
 
 #[derive(Clone, Copy)]
-struct Silence {
+struct Negative {
     until: Instant,
     length: Duration,
 }
@@ -152,7 +152,7 @@ pub struct Guests {
     /// By a serial below 2^32; clients' names are above.
     arrivals: BTreeMap<u64, Arrival>,
     joins: HashMap<u64, Join>,
-    silences: HashMap<SocketAddr, Silence>,
+    negatives: HashMap<SocketAddr, Negative>,
     habits: HashMap<SocketAddr, Habit>,
     next: u64,
     next_port: u32,
@@ -174,7 +174,7 @@ impl Guests {
             epoll,
             arrivals: BTreeMap::new(),
             joins: HashMap::new(),
-            silences: HashMap::new(),
+            negatives: HashMap::new(),
             habits: HashMap::new(),
             next: LISTENER,
             // Not where a broker before this one may still have connections.
@@ -205,18 +205,18 @@ impl Guests {
         let ip = directory::ip(to.address);
         let to = SocketAddr::new(ip, to.port);
         let guest = self.directory.known().guests.get(&ip).copied();
-        let Some(guest) = guest.filter(|_| !self.is_silent(to, now)) else {
+        let Some(guest) = guest.filter(|_| !self.is_negative(to, now)) else {
             return self.decline(client);
         };
         if self.is_short_lived(to, now) {
-            self.silence(to, now);
+            self.cache_negative(to, now);
             return self.decline(client);
         }
         let fd = match vsock::connect(guest.cid, guest::PORT, self.ports()) {
             Ok(fd) => fd,
             Err(error) => {
                 tracing::debug!(cid = guest.cid, "no vsock connection: {error}");
-                self.silence(to, now);
+                self.cache_negative(to, now);
                 return self.decline(client);
             }
         };
@@ -238,7 +238,7 @@ impl Guests {
         let error = rustix::net::sockopt::socket_error(&way.fd);
         if error != Ok(Ok(())) || quiet.is_err() {
             tracing::debug!(cid = way.cid, ?error, "no vsock connection");
-            self.silence(way.to, now);
+            self.cache_negative(way.to, now);
             return self.decline(client);
         }
         way.stands = true;
@@ -304,7 +304,7 @@ impl Guests {
     pub fn disconnected(&mut self, client: u64, now: Instant) {
         if let Some(State::Preparing(way) | State::Told { way, .. }) = self.take(client) {
             // It waited in vain.
-            self.silence(way.to, now);
+            self.cache_negative(way.to, now);
         }
     }
 
@@ -335,7 +335,7 @@ impl Guests {
             ) = self.joins.get(&client).map(|join| &join.state)
             {
                 let to = way.to;
-                self.silence(to, now);
+                self.cache_negative(to, now);
             }
             self.decline(client);
         }
@@ -506,7 +506,7 @@ impl Guests {
         let watched = epoll::modify(&self.epoll, &way.fd, data, epoll::EventFlags::IN);
         if sent != Ok(TOKEN_BYTES) || watched.is_err() {
             tracing::debug!(cid = way.cid, ?sent, "no vsock connection");
-            self.silence(way.to, now);
+            self.cache_negative(way.to, now);
             return self.decline(client);
         }
         let raw = [0; READY_BYTES];
@@ -539,7 +539,7 @@ impl Guests {
             );
         }
         if !is_proven {
-            self.silence(to, now);
+            self.cache_negative(to, now);
             return self.decline(client);
         }
         if let Some(State::Told { way, facts, .. }) = self.take(client) {
@@ -555,7 +555,7 @@ impl Guests {
     /// A connection to `to` is moved.
     fn moves(&mut self, to: SocketAddr, facts: &Facts, now: Instant) {
         if self.habits.len() >= 4096 {
-            self.habits.retain(|_, habit| now < habit.since + SILENCE_MAX);
+            self.habits.retain(|_, habit| now < habit.since + NEGATIVE_MAX);
         }
         let short_in_a_row = self.habits.get(&to).map_or(0, |habit| habit.short_in_a_row);
         self.habits.insert(to, Habit { last: facts.clone(), since: now, short_in_a_row });
@@ -572,24 +572,24 @@ impl Guests {
         if habit.short_in_a_row < SHORT_IN_A_ROW {
             return false;
         }
-        // When the silence is over, one more that is short is enough.
+        // When the entry has expired, one more that is short is enough.
         habit.short_in_a_row = SHORT_IN_A_ROW - 1;
         true
     }
 
-    fn is_silent(&self, to: SocketAddr, now: Instant) -> bool {
-        self.silences.get(&to).is_some_and(|silence| now < silence.until)
+    fn is_negative(&self, to: SocketAddr, now: Instant) -> bool {
+        self.negatives.get(&to).is_some_and(|entry| now < entry.until)
     }
 
-    fn silence(&mut self, to: SocketAddr, now: Instant) {
+    fn cache_negative(&mut self, to: SocketAddr, now: Instant) {
         // Old ones go when there are many.
-        if self.silences.len() >= 4096 {
-            self.silences.retain(|_, silence| now < silence.until + SILENCE_MAX);
+        if self.negatives.len() >= 4096 {
+            self.negatives.retain(|_, entry| now < entry.until + NEGATIVE_MAX);
         }
-        let before = self.silences.get(&to).filter(|s| now < s.until + SILENCE_MAX);
-        let length = before.map_or(SILENCE_FIRST, |silence| (silence.length * 2).min(SILENCE_MAX));
-        self.silences.insert(to, Silence { until: now + length, length });
-        self.directory.silence(endpoint(to), length);
+        let before = self.negatives.get(&to).filter(|s| now < s.until + NEGATIVE_MAX);
+        let length = before.map_or(NEGATIVE_FIRST, |entry| (entry.length * 2).min(NEGATIVE_MAX));
+        self.negatives.insert(to, Negative { until: now + length, length });
+        self.directory.cache_negative(endpoint(to), length);
     }
 }
 

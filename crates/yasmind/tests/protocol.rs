@@ -107,7 +107,7 @@ fn descriptors_are_never_received() {
     wait_until("all closed", || broker.descriptors() <= before);
 }
 
-/// Who was asked for an estate's descriptors brings them with KEEP, and with nothing else.
+/// Who was asked for a residue's descriptors brings them with KEEP, and with nothing else.
 #[test]
 fn descriptors_come_with_one_message() {
     let broker = Broker::start(&["--no-bpf"]);

@@ -244,8 +244,8 @@ fn what_another_process_has_is_not_handed_out() {
 /// capabilities and no more, never to have any other, and a socket on which root listens. Not
 /// covered: its system call filter and its view of the file system.
 #[test]
-fn under_the_units_rights_channels_and_estates_come_about() {
-    if !is_root("under_the_units_rights_channels_and_estates_come_about") {
+fn under_the_units_rights_channels_and_residues_come_about() {
+    if !is_root("under_the_units_rights_channels_and_residues_come_about") {
         return;
     }
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};

@@ -107,8 +107,8 @@ pub struct Holding {
     pub attacher_pid: AtomicU32,
     /// Not 0: handed over. TCP for good, and the kernel has the program's own settings.
     pub plain: AtomicU32,
-    /// The descriptor of its estate plus 1, 0 if it has none.
-    pub estate: AtomicI32,
+    /// The descriptor of its residue plus 1, 0 if it has none.
+    pub residue: AtomicI32,
     /// How this process stopped to count as a holder; 0: it counts.
     pub left: AtomicU32,
     /// See `handover`.
@@ -121,7 +121,7 @@ pub const LEFT_COUNTED: u32 = 2;
 impl Holding {
     pub fn reset(&self) {
         zero([&self.shared, &self.attacher_pid, &self.plain, &self.left]);
-        self.estate.store(0, Ordering::Relaxed);
+        self.residue.store(0, Ordering::Relaxed);
         self.handed.reset();
     }
 }

@@ -147,13 +147,13 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_
         return unsafe { real::connect(behind, addr, len) };
     }
     // SAFETY: the program's own arguments.
-    let errand = unsafe { guest::prepare(fd, addr, len) };
+    let request = unsafe { guest::prepare(fd, addr, len) };
     // SAFETY: the program's own arguments.
     let ret = unsafe { real::connect(fd, addr, len) };
     let begun = ret == 0 || sys::errno() == EINPROGRESS;
     if begun
-        && let Some(errand) = errand
-        && guest::connected(fd, &errand, ret != 0)
+        && let Some(request) = request
+        && guest::connected(fd, &request, ret != 0)
     {
         return ret;
     }

@@ -7,8 +7,8 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 
 use crate::entry::{self, Entry};
-use crate::errand::{wait, wait_ns};
 use crate::iov::Buffers;
+use crate::request::{wait, wait_ns};
 use crate::sys::{self, IoVec, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, POLLIN, SOL_SOCKET, call};
 use crate::{clock, real, table, tcp};
 

@@ -221,14 +221,14 @@ impl Broker {
             self.decline_waiting(serial, Decline::NoProof, now);
         }
         self.expire_guests(now);
-        self.expire_estates(now);
+        self.expire_residues(now);
     }
 
     /// When `expire` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
         let guests = self.guests().and_then(crate::guests::Guests::next_expiry);
         let offers = self.table.oldest().map(|since| since + PATIENCE);
-        [offers, guests, self.estates.next_expiry()].into_iter().flatten().min()
+        [offers, guests, self.residues.next_expiry()].into_iter().flatten().min()
     }
 
     fn label(&self, serial: u64) -> Option<EndLabel> {

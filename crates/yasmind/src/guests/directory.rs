@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use yasmin_control::directory::{self, Address, TABLE_BYTES};
 use yasmin_control::guest::Endpoint;
-use yasmin_control::silence;
+use yasmin_control::negative;
 
 const ROOT: &str = "/yasmin";
 const NODE: &str = "addresses";
@@ -99,12 +99,12 @@ impl Directory {
     }
 
     /// Tells the libraries that connections to `to` stay on TCP for so long.
-    pub fn silence(&self, to: Endpoint, length: Duration) {
+    pub fn cache_negative(&self, to: Endpoint, length: Duration) {
         let Some(table) = &self.table else { return };
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now_ns = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
-        silence::publish(table.mapped.words(), &to, now_ns + length_ns);
+        negative::publish(table.mapped.words(), &to, now_ns + length_ns);
     }
 
     pub fn known(&self) -> MutexGuard<'_, Known> {

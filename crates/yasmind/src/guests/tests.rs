@@ -25,7 +25,7 @@ fn guests(is_by_hand: bool) -> Guests {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(),
         arrivals: BTreeMap::new(),
         joins: HashMap::new(),
-        silences: HashMap::new(),
+        negatives: HashMap::new(),
         habits: HashMap::new(),
         next: LISTENER,
         next_port: 0,
@@ -212,7 +212,7 @@ fn a_connector_waits_for_ready() {
     assert_eq!((told.connector.port, told.acceptor.port, told.proof), (6379, 40000, 0));
     there.write_all(&guest::ready(0)).unwrap();
     assert_eq!(answer(&mut guests), Some(FromBroker::Joined { proof: 0 }));
-    assert!(!guests.is_silent("10.0.2.21:40000".parse().unwrap(), Instant::now()));
+    assert!(!guests.is_negative("10.0.2.21:40000".parse().unwrap(), Instant::now()));
 }
 
 #[test]
@@ -260,23 +260,23 @@ fn who_does_not_answer_is_left_alone_for_longer_each_time() {
     for _ in 0..10 {
         drop(connects(&mut guests));
         assert_eq!(answer(&mut guests), NO);
-        let silence = guests.silences[&to];
-        assert!(silence.length > length || silence.length == SILENCE_MAX);
-        length = silence.length;
-        assert!(guests.is_silent(to, Instant::now()));
+        let entry = guests.negatives[&to];
+        assert!(entry.length > length || entry.length == NEGATIVE_MAX);
+        length = entry.length;
+        assert!(guests.is_negative(to, Instant::now()));
         let to = Endpoint { address: mapped([10, 0, 2, 21]), port: 40000 };
         guests.prepare(CLIENT, to, Instant::now());
         assert_eq!(answer(&mut guests), NO);
     }
     // The library gave up: the same.
-    guests.silences.clear();
+    guests.negatives.clear();
     let _there = connects(&mut guests);
     guests.disconnected(CLIENT, Instant::now());
-    assert!(guests.is_silent(to, Instant::now()));
+    assert!(guests.is_negative(to, Instant::now()));
     // So has the broker, when the time is over.
-    guests.silences.clear();
+    guests.negatives.clear();
     let _there = connects(&mut guests);
     guests.expire(Instant::now() + Duration::from_secs(2));
     assert_eq!(answer(&mut guests), NO);
-    assert!(guests.is_silent(to, Instant::now()));
+    assert!(guests.is_negative(to, Instant::now()));
 }

@@ -42,8 +42,8 @@ pub struct Netns {
     wanted: HashMap<u64, Vec<(u32, usize)>>,
     /// Whether an edge's counter is a new one.
     fresh: Vec<bool>,
-    search: Errand,
-    survey: Errand,
+    search: Periodic,
+    survey: Periodic,
     /// A link has come, gone or changed since the last survey.
     stirred: bool,
     has_read: bool,
@@ -52,12 +52,12 @@ pub struct Netns {
 
 /// Something that is done again, not too often.
 #[derive(Default)]
-struct Errand {
+struct Periodic {
     /// When it was done last, and how long it took.
     last: Option<(Instant, Duration)>,
 }
 
-impl Errand {
+impl Periodic {
     fn is_due(&self, share: u32, at_least: Duration) -> bool {
         self.last.is_none_or(|(end, took)| end.elapsed() >= (took * share).max(at_least))
     }
@@ -83,8 +83,8 @@ impl Default for Netns {
             interfaces: HashSet::new(),
             wanted: HashMap::new(),
             fresh: Vec::new(),
-            search: Errand::default(),
-            survey: Errand::default(),
+            search: Periodic::default(),
+            survey: Periodic::default(),
             stirred: false,
             has_read: false,
             buffer: Buffer::default(),
@@ -244,7 +244,7 @@ impl Source for Netns {
     }
 
     fn doubt(&mut self) {
-        (self.search, self.survey) = (Errand::default(), Errand::default());
+        (self.search, self.survey) = (Periodic::default(), Periodic::default());
     }
 }
 

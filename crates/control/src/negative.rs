@@ -1,5 +1,5 @@
-//! Whom the broker lets alone for a while, at the end of the mapped table (spec/wire.md section
-//! 11.1): connections there stay on TCP, and the library need not ask.
+//! The negative cache at the end of the mapped table (spec/wire.md section 11.1): whom the broker
+//! lets alone for a while. Connections there stay on TCP, and the library need not ask.
 //!
 //! ```text
 //! a word each, at a place that address and port give:
@@ -8,7 +8,7 @@
 //!
 //! Two that share a place overwrite each other: then the library asks, as it would without.
 
-use crate::directory::{SILENCE_WORDS, TABLE_WORDS};
+use crate::directory::{NEGATIVE_WORDS, TABLE_WORDS};
 use crate::guest::Endpoint;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,8 +20,8 @@ fn place_and_tag(to: &Endpoint) -> (usize, u64) {
     let mixed = high ^ low.rotate_left(29) ^ u64::from(to.port) << 47;
     let hash = (mixed ^ mixed >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let hash = (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let place = (hash >> 40) as usize % SILENCE_WORDS;
-    (TABLE_WORDS - SILENCE_WORDS + place, hash & 0xffff_ffff)
+    let place = (hash >> 40) as usize % NEGATIVE_WORDS;
+    (TABLE_WORDS - NEGATIVE_WORDS + place, hash & 0xffff_ffff)
 }
 
 /// Connections to `to` stay on TCP until `until_ns` of CLOCK_MONOTONIC.
@@ -44,7 +44,7 @@ mod tests {
     use crate::directory::mapped;
 
     #[test]
-    fn a_silence_holds_for_its_endpoint_and_its_time() {
+    fn a_negative_entry_holds_for_its_endpoint_and_its_time() {
         let table = [const { AtomicU64::new(0) }; TABLE_WORDS];
         let to = Endpoint { address: mapped([10, 0, 2, 21]), port: 80 };
         let other = Endpoint { port: 81, ..to };
@@ -65,7 +65,7 @@ mod tests {
         let used = |words: &[AtomicU64]| {
             words.iter().filter(|word| word.load(Ordering::Relaxed) != 0).count()
         };
-        assert_eq!(used(&table[..TABLE_WORDS - SILENCE_WORDS]), 0);
+        assert_eq!(used(&table[..TABLE_WORDS - NEGATIVE_WORDS]), 0);
         // 256 places, 200 at random: some 139 are expected.
         assert!(used(&table) > 110);
     }

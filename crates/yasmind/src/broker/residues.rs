@@ -10,15 +10,15 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use yasmin_channel::estate::{CHANNEL_AT, SIDE_AT};
+use yasmin_channel::residue::{CHANNEL_AT, SIDE_AT};
 use yasmin_control::{Decline, FromBroker, Socket};
 use yasmin_wire::layout::{MAX_CLASS, channel_bytes};
 
-/// How long an estate is kept. Whoever gets a socket claims it before the program sees it.
+/// How long a residue is kept. Whoever gets a socket claims it before the program sees it.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// Estates of all together, of one user at most a quarter; each is a descriptor.
-pub const ESTATES: usize = 256;
+/// Residues of all together, of one user at most a quarter; each is a descriptor.
+pub const RESIDUES: usize = 256;
 const PER_USER: usize = 64;
 
 /// Descriptors of one user that are not closed yet, before no more are taken.
@@ -27,7 +27,7 @@ const UNCLOSED: usize = 64;
 /// Connections of one user that may pass us descriptors, with one message each.
 const ASKED: usize = 8;
 
-/// Who may have an estate.
+/// Who may have a residue.
 #[derive(Clone, PartialEq, Eq)]
 struct Heir {
     uid: u32,
@@ -37,7 +37,7 @@ struct Heir {
     socket: (Option<u64>, u64),
 }
 
-struct Estate {
+struct Residue {
     heir: Heir,
     memfd: OwnedFd,
     /// To reset the connection, should the giver let go of it and nobody come: a program without
@@ -47,20 +47,20 @@ struct Estate {
 }
 
 #[derive(Default)]
-pub(super) struct Estates {
-    /// Who was told to send an estate, and for whom it is.
+pub(super) struct Residues {
+    /// Who was told to send a residue, and for whom it is.
     asked: HashMap<u64, Heir>,
     /// The oldest first.
-    kept: VecDeque<Estate>,
+    kept: VecDeque<Residue>,
 }
 
-impl Estates {
+impl Residues {
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.kept.front().map(|estate| estate.until)
+        self.kept.front().map(|residue| residue.until)
     }
 
     pub fn disconnected(&mut self, token: u64) {
@@ -68,8 +68,8 @@ impl Estates {
     }
 
     fn has_room(&self, uid: u32) -> bool {
-        let of_user = self.kept.iter().filter(|estate| estate.heir.uid == uid).count();
-        super::has_room(uid, of_user, self.kept.len(), ESTATES) && of_user < PER_USER
+        let of_user = self.kept.iter().filter(|residue| residue.heir.uid == uid).count();
+        super::has_room(uid, of_user, self.kept.len(), RESIDUES) && of_user < PER_USER
     }
 }
 
@@ -77,7 +77,7 @@ impl Broker {
     pub(super) fn leave(&mut self, token: u64, socket: &Socket) -> Result<(), Gone> {
         let heir = self.heir(token, socket);
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
-        let asked = self.estates.asked.values().filter(|heir| heir.uid == client.uid).count();
+        let asked = self.residues.asked.values().filter(|heir| heir.uid == client.uid).count();
         let answer = match heir {
             Ok(_) if asked >= ASKED || self.closer.pending(client.uid) >= UNCLOSED => {
                 Err(Decline::TooMany)
@@ -87,7 +87,7 @@ impl Broker {
         match answer {
             Ok(heir) => {
                 // One at a time.
-                if self.estates.asked.insert(token, heir).is_some() {
+                if self.residues.asked.insert(token, heir).is_some() {
                     return Err(Gone);
                 }
                 client.expect_rights()?;
@@ -104,36 +104,36 @@ impl Broker {
         fds: &mut Vec<OwnedFd>,
         now: Instant,
     ) -> Result<(), Gone> {
-        let heir = self.estates.asked.remove(&token).ok_or(Gone)?;
+        let heir = self.residues.asked.remove(&token).ok_or(Gone)?;
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
-        let message = if !self.estates.has_room(client.uid) {
+        let message = if !self.residues.has_room(client.uid) {
             FromBroker::Decline { id: 0, reason: Decline::TooMany }
         } else if let [memfd, socket] = &fds[..]
             && has_side(memfd)
             && sockopt::cookie(socket).is_ok_and(|cookie| cookie == heir.socket.1)
             && let (Some(socket), Some(memfd)) = (fds.pop(), fds.pop())
         {
-            self.estates.kept.push_back(Estate { heir, memfd, socket, until: now + KEPT });
+            self.residues.kept.push_back(Residue { heir, memfd, socket, until: now + KEPT });
             FromBroker::Left
         } else {
-            FromBroker::Decline { id: 0, reason: Decline::NoEstate }
+            FromBroker::Decline { id: 0, reason: Decline::NoResidue }
         };
         client.send(message, &[])
     }
 
     pub(super) fn claim(&mut self, token: u64, socket: &Socket) -> Result<(), Gone> {
         let found = self.heir(token, socket).and_then(|heir| {
-            let kept = &mut self.estates.kept;
-            let at = kept.iter().position(|estate| estate.heir == heir);
-            let found = at.and_then(|at| kept.remove(at)).ok_or(Decline::NoEstate)?;
-            let left = kept.iter().filter(|estate| estate.heir == heir).count() as u64;
+            let kept = &mut self.residues.kept;
+            let at = kept.iter().position(|residue| residue.heir == heir);
+            let found = at.and_then(|at| kept.remove(at)).ok_or(Decline::NoResidue)?;
+            let left = kept.iter().filter(|residue| residue.heir == heir).count() as u64;
             self.closer.close(heir.uid, found.socket);
             Ok((found.memfd, left))
         });
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
         match found {
             Ok((memfd, left)) => {
-                let sent = client.send(FromBroker::Estate { left }, &[memfd.as_fd()]);
+                let sent = client.send(FromBroker::Residue { left }, &[memfd.as_fd()]);
                 if sent.is_err() {
                     is_lost(&memfd);
                 }
@@ -148,20 +148,20 @@ impl Broker {
         let facts = self.look(token, socket)?;
         // Of a process that we cannot see we know too little.
         if facts.pid_namespace == 0 {
-            return Err(Decline::NoEstate);
+            return Err(Decline::NoResidue);
         }
         let socket = (facts.netns, facts.cookie);
         Ok(Heir { uid, pid_namespace: facts.pid_namespace, socket })
     }
 
     /// Takes back what nobody claimed.
-    pub(super) fn expire_estates(&mut self, now: Instant) {
-        while self.estates.next_expiry().is_some_and(|until| until <= now) {
-            let Some(estate) = self.estates.kept.pop_front() else { return };
-            if is_lost(&estate.memfd) {
-                self.closer.reset(estate.heir.uid, estate.socket);
+    pub(super) fn expire_residues(&mut self, now: Instant) {
+        while self.residues.next_expiry().is_some_and(|until| until <= now) {
+            let Some(residue) = self.residues.kept.pop_front() else { return };
+            if is_lost(&residue.memfd) {
+                self.closer.reset(residue.heir.uid, residue.socket);
             } else {
-                self.closer.close(estate.heir.uid, estate.socket);
+                self.closer.close(residue.heir.uid, residue.socket);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! An end's estate: what another process needs to go on reading where one stopped (spec/wire.md
+//! An end's residue: what another process needs to go on reading where one stopped (spec/wire.md
 //! section 6.6). A sealed memfd.
 //!
 //! ```text
@@ -13,6 +13,6 @@ pub const VERSION: u32 = 3;
 pub const SIDE_AT: usize = 0x1000;
 /// Offset of the channel's pages.
 pub const CHANNEL_AT: usize = 0x2000;
-/// TCP_NOTSENT_LOWAT of a socket for which the broker has an estate: no limit, and nobody's
+/// TCP_NOTSENT_LOWAT of a socket for which the broker has a residue: no limit, and nobody's
 /// own value.
 pub const MARK: u32 = 0x7fff_fe57;

@@ -24,17 +24,17 @@ pub enum Answer {
 }
 
 /// A connection to the broker for one connection of the program; closed at the end.
-pub struct Errand {
+pub struct Request {
     fd: c_int,
 }
 
-impl Drop for Errand {
+impl Drop for Request {
     fn drop(&mut self) {
         sys::close(self.fd);
     }
 }
 
-impl Errand {
+impl Request {
     pub fn open() -> Option<Self> {
         broker::open().map(|fd| Self { fd })
     }

@@ -7,20 +7,20 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use std::io::{Read, Write};
 use std::mem::offset_of;
 use support::{Broker, Client, is_root, named, tcp_pair, wait_until};
-use yasmin_channel::estate::{CHANNEL_AT, SIDE_AT};
+use yasmin_channel::residue::{CHANNEL_AT, SIDE_AT};
 use yasmin_channel::side::{Rx, Side};
 use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, ToBroker};
 
 /// All zero: nothing unread, and no holder but the first.
-fn estate(len_bytes: usize, seals: SealFlags) -> OwnedFd {
-    let memfd = memfd_create("estate", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+fn residue(len_bytes: usize, seals: SealFlags) -> OwnedFd {
+    let memfd = memfd_create("residue", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&memfd, len_bytes as u64).unwrap();
     fcntl_add_seals(&memfd, seals).unwrap();
     memfd
 }
 
 fn sealed() -> OwnedFd {
-    estate(CHANNEL_AT, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+    residue(CHANNEL_AT, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
 }
 
 fn ask(client: &Client, message: ToBroker) -> (FromBroker, Vec<OwnedFd>) {
@@ -28,7 +28,7 @@ fn ask(client: &Client, message: ToBroker) -> (FromBroker, Vec<OwnedFd>) {
     client.receive()
 }
 
-/// With `fds` in the estate's place.
+/// With `fds` in the residue's place.
 fn leave(client: &Client, socket: impl AsFd, fds: &[&dyn AsFd]) -> FromBroker {
     let leave = ToBroker::Leave { version: CONTROL_VERSION, socket: named(&socket) };
     match ask(client, leave).0 {
@@ -63,7 +63,7 @@ fn only_the_same_user_with_the_same_socket_gets_it() {
         let answer = leave(&broker.connect(), &socket, &[&memfd]);
         assert_eq!(answer, FromBroker::Left);
     }
-    let none = refused(Decline::NoEstate);
+    let none = refused(Decline::NoResidue);
     assert_eq!(claim(&broker.connect(), &peer).0, none);
     if is_root("claims of another user") {
         let process = broker.process_as(1000);
@@ -73,14 +73,14 @@ fn only_the_same_user_with_the_same_socket_gets_it() {
     drop(peer);
     for left in [1, 0] {
         let (answer, fds) = claim(&broker.connect(), &socket);
-        assert_eq!((answer, fds.len()), (FromBroker::Estate { left }, 1));
+        assert_eq!((answer, fds.len()), (FromBroker::Residue { left }, 1));
         let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
         assert_eq!(inode(&fds[0]), inode(&memfd));
     }
     assert_eq!(claim(&broker.connect(), &socket).0, none);
 }
 
-/// Who has claimed an estate closes the socket as if the broker had never had it.
+/// Who has claimed a residue closes the socket as if the broker had never had it.
 #[test]
 fn the_socket_is_released() {
     let broker = Broker::start(&["--no-bpf"]);
@@ -89,22 +89,22 @@ fn the_socket_is_released() {
         let (socket, mut peer) = tcp_pair("127.0.0.1:0");
         let (leaver, claimer) = (broker.connect(), broker.connect());
         assert_eq!(leave(&leaver, &socket, &[&memfd]), FromBroker::Left);
-        assert_eq!(claim(&claimer, &socket).0, FromBroker::Estate { left: 0 });
+        assert_eq!(claim(&claimer, &socket).0, FromBroker::Residue { left: 0 });
         drop(socket);
         assert_eq!(peer.read(&mut [0]).unwrap(), 0);
     }
 }
 
 #[test]
-fn what_is_no_estate_is_declined() {
+fn what_is_no_residue_is_declined() {
     let broker = Broker::start(&["--no-bpf"]);
     let before = broker.descriptors();
     let (socket, _peer) = tcp_pair("127.0.0.1:0");
-    let short = estate(CHANNEL_AT - 1, SealFlags::SHRINK | SealFlags::GROW);
-    let open = estate(CHANNEL_AT, SealFlags::GROW);
+    let short = residue(CHANNEL_AT - 1, SealFlags::SHRINK | SealFlags::GROW);
+    let open = residue(CHANNEL_AT, SealFlags::GROW);
     let file = std::fs::File::open("/dev/null").unwrap();
     let memfd = sealed();
-    let (not_tcp, none) = (refused(Decline::NotTcp), refused(Decline::NoEstate));
+    let (not_tcp, none) = (refused(Decline::NotTcp), refused(Decline::NoResidue));
     let cases: [&[&dyn AsFd]; 6] =
         [&[], &[&short], &[&open], &[&file], &[&socket], &[&memfd, &memfd]];
     for fds in cases {
@@ -164,7 +164,7 @@ fn what_nobody_claims_is_taken_back() {
         assert_eq!(leave(&broker.connect(), &socket, &[&memfd]), FromBroker::Left);
         wait_until("it is taken back", || word(&memfd, offset_of!(Rx, foreign)) == 1);
         assert_eq!(word(&memfd, offset_of!(Rx, more_holders)), 0);
-        assert_eq!(claim(&broker.connect(), &socket).0, refused(Decline::NoEstate));
+        assert_eq!(claim(&broker.connect(), &socket).0, refused(Decline::NoResidue));
         peer.write_all(b"x").unwrap();
         socket.read_exact(&mut [0]).unwrap();
         wait_until("nothing is kept", || broker.descriptors() <= before);

@@ -1,11 +1,11 @@
-//! What another program needs to go on reading where this one stopped: its estate.
+//! What another program needs to go on reading where this one stopped: its residue.
 //!
 //! Bytes that lie unread in a ring when a socket is handed to another program would be lost to
 //! it. So both directions are parked for good, which makes the ring a finite string of bytes,
 //! and the end's private pages and that string move into a memfd, at the same addresses here.
 //! The other program inherits the memfd like the socket; its library finds it when it is
 //! loaded, and both programs read on under the locks in it.
-//! Its layout: `yasmin_channel::estate`.
+//! Its layout: `yasmin_channel::residue`.
 //!
 //! It lies at a high number, where no program looks for free ones.
 //!
@@ -15,7 +15,7 @@ use core::ffi::c_int;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use yasmin_channel::estate::{CHANNEL_AT, MAGIC, MARK, SIDE_AT, VERSION};
+use yasmin_channel::residue::{CHANNEL_AT, MAGIC, MARK, SIDE_AT, VERSION};
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_wire::layout::{self, class_bytes};
 
@@ -108,7 +108,7 @@ pub fn drained(conn: &Conn, fd: c_int) {
     }
 }
 
-/// The first number for estates, by the limit that programs started from here inherit.
+/// The first number for residues, by the limit that programs started from here inherit.
 fn first_number() -> c_int {
     let top = table::own_below();
     // Below the broker's socket.
@@ -185,7 +185,7 @@ impl Memfd {
         const MFD_ALLOW_SEALING: usize = 2;
         let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
         // SAFETY: a C string.
-        let fd = unsafe { call!(memfd_create, c"yasmin-estate".as_ptr(), flags) } as c_int;
+        let fd = unsafe { call!(memfd_create, c"yasmin-residue".as_ptr(), flags) } as c_int;
         if fd < 0 {
             return None;
         }
@@ -231,11 +231,11 @@ impl Memfd {
     }
 }
 
-/// The number of `conn`'s estate, where it is open and programs started now find it.
+/// The number of `conn`'s residue, where it is open and programs started now find it.
 pub fn of(conn: &Conn) -> Option<c_int> {
-    let number = conn.holding.estate.load(Ordering::Relaxed) - 1;
+    let number = conn.holding.residue.load(Ordering::Relaxed) - 1;
     let is_found = number >= first_number() && number <= last_number();
-    (is_found && is_estate(number)).then_some(number)
+    (is_found && is_residue(number)).then_some(number)
 }
 
 /// Whether the next program gets `number`: only one that was counted as a holder may.
@@ -245,15 +245,15 @@ pub fn set_inherited(number: c_int, on: bool) {
     unsafe { call!(fcntl, number, sys::F_SETFD, flags) };
 }
 
-/// This process has `conn`'s estate at `number`.
+/// This process has `conn`'s residue at `number`.
 pub fn set(conn: &Conn, number: c_int) {
     table::set_broker(number);
-    conn.holding.estate.store(number + 1, Ordering::Relaxed);
+    conn.holding.residue.store(number + 1, Ordering::Relaxed);
 }
 
 /// The connection is closed, or drained.
 pub fn drop_of(conn: &Conn) {
-    let number = conn.holding.estate.swap(0, Ordering::Relaxed) - 1;
+    let number = conn.holding.residue.swap(0, Ordering::Relaxed) - 1;
     if number >= 0 && !process::is_borrowed() {
         table::clear(number);
         sys::close(number);
@@ -264,9 +264,9 @@ pub fn drop_of(conn: &Conn) {
 pub fn abandon(number: c_int) {
     for fd in 0..table::end() {
         if let Entry::Conn(conn) = entry::get(fd)
-            && conn.holding.estate.load(Ordering::Relaxed) == number + 1
+            && conn.holding.residue.load(Ordering::Relaxed) == number + 1
         {
-            conn.holding.estate.store(0, Ordering::Relaxed);
+            conn.holding.residue.store(0, Ordering::Relaxed);
             table::clear(number);
         }
     }
@@ -285,13 +285,13 @@ pub fn adopt() {
         return;
     }
     for one in &numbers {
-        if one.revents & POLLNVAL == 0 && is_estate(one.fd) && !adopt_one(one.fd) {
+        if one.revents & POLLNVAL == 0 && is_residue(one.fd) && !adopt_one(one.fd) {
             sys::close(one.fd);
         }
     }
 }
 
-/// `None`: it is no estate. Its header may change at any time: this copy is what counts.
+/// `None`: it is no residue. Its header may change at any time: this copy is what counts.
 fn header_of(number: c_int) -> Option<Header> {
     let mut header = core::mem::MaybeUninit::<Header>::uninit();
     // SAFETY: the kernel writes at most a header.
@@ -316,11 +316,11 @@ fn header_of(number: c_int) -> Option<Header> {
     (len >= needed as isize).then_some(header)
 }
 
-fn is_estate(number: c_int) -> bool {
+fn is_residue(number: c_int) -> bool {
     header_of(number).is_some()
 }
 
-/// The estate of a socket that this process got as `fd`, with the socket's settings. `None`: it
+/// The residue of a socket that this process got as `fd`, with the socket's settings. `None`: it
 /// is not what it should be.
 pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<Settings> {
     let memfd = Memfd { fd: memfd };
@@ -337,7 +337,7 @@ pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<Settings> {
     conn.map(|_| header.settings())
 }
 
-/// An estate of a connection that this process holds already: it counts once.
+/// A residue of a connection that this process holds already: it counts once.
 pub fn own(conn: &Conn, memfd: c_int) -> Option<Settings> {
     let memfd = Memfd { fd: memfd };
     conn.one_less_holds();
@@ -349,7 +349,7 @@ pub fn settings_of(conn: &Conn) -> Option<Settings> {
     header_of(of(conn)?).map(|header| header.settings())
 }
 
-/// A connection over the pages of the estate at `number`. Unmaps `side` if there is none.
+/// A connection over the pages of the residue at `number`. Unmaps `side` if there is none.
 fn over(fd: c_int, number: c_int, header: &Header, side: *mut Side) -> Option<&'static Conn> {
     let max_class = header.max_class as u8;
     let len = layout::channel_bytes(max_class);
