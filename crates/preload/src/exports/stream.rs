@@ -12,6 +12,7 @@ use crate::iov::{self, Buffers};
 use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Way};
+use crate::tcp::{self, Ahead};
 use crate::timeout::Timeout;
 use crate::{entry, guest, in_flight, life, memory, options, passing, process, real, recv, send};
 
@@ -566,7 +567,8 @@ fn leave_to_pipe(
     if offset.is_null() && is_pipe { splice_ring(conn, from, pipe, len, flags) } else { None }
 }
 
-/// What is unread in the ring goes into the pipe before anything that splice takes from TCP.
+/// What is unread in the ring goes into the pipe before anything that splice takes from TCP, and
+/// what TCP has by then behind it.
 pub fn splice_ring(
     conn: &'static Conn,
     fd: c_int,
@@ -584,10 +586,24 @@ pub fn splice_ring(
         }
         match splice_piece(conn, fd, pipe, len - done as usize) {
             Some(written @ 1..) => done += written,
+            None if !is_first => {
+                return Some(done + splice_tcp(fd, pipe, len - done as usize));
+            }
             other => return if is_first { other } else { Some(done) },
         }
     }
     (done > 0).then_some(done)
+}
+
+/// What TCP has, and the pipe has room for; waits for neither.
+fn splice_tcp(fd: c_int, pipe: c_int, len: usize) -> Ret {
+    const NONBLOCK: u32 = 2;
+    // The kernel's own splice waits for bytes as the socket says.
+    if tcp::ahead(fd) != Ahead::Bytes {
+        return 0;
+    }
+    // SAFETY: no memory involved.
+    unsafe { call!(splice, fd, 0, pipe, 0, len, NONBLOCK) }.max(0)
 }
 
 fn splice_piece(conn: &'static Conn, fd: c_int, pipe: c_int, len: usize) -> Option<Ret> {
