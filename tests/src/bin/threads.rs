@@ -5,25 +5,12 @@
 //! that nothing is touched that is gone, is not.
 
 use std::io::{Error, Result};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use yasmin_tests::sys::{self, Fd, borrowed, libc, scheduling};
-
-const MARK: u8 = b'x';
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit.max(1)
-    }
-}
+use yasmin_tests::closing::{self, MARK, Random, listener, pair};
+use yasmin_tests::sys::{self, libc, scheduling};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -33,7 +20,9 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let done = match words[0].as_str() {
-        "closing" => closing(seed, rounds),
+        "closing" => {
+            closing::closing(seed, rounds).map(|reads| format!("{rounds} rounds, {reads} reads"))
+        }
         "handler" => handler(seed, rounds),
         _ => real_time(rounds),
     };
@@ -45,98 +34,6 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
-}
-
-fn listener() -> Result<(Fd, SocketAddr)> {
-    let fd = sys::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
-    sys::bind(fd, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
-    sys::listen(fd, 50)?;
-    Ok((fd, sys::getsockname(fd)?))
-}
-
-fn pair((listener, address): (Fd, SocketAddr)) -> Result<(Fd, Fd)> {
-    let connects = sys::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
-    sys::connect(connects, address)?;
-    let (accepts, _) = sys::accept(listener, libc::SOCK_CLOEXEC)?;
-    for fd in [connects, accepts] {
-        sys::set_int(fd, libc::SOL_TCP, libc::TCP_NODELAY, 1)?;
-        sys::set_nonblocking(fd, true)?;
-    }
-    Ok((connects, accepts))
-}
-
-/// Two threads read a connection, two wait on the set that holds it, one begins children in
-/// borrowed memory, and one closes it under them all.
-fn closing(seed: u64, rounds: u64) -> Result<String> {
-    let set = sys::epoll_create()?;
-    let listener = listener()?;
-    let (shared, over) = (AtomicI32::new(-1), AtomicBool::new(false));
-    let (reads, strange) = (AtomicU64::new(0), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let mut buffer = [0; 512];
-                while !over.load(Ordering::SeqCst) {
-                    let fd = shared.load(Ordering::SeqCst);
-                    if fd < 0 {
-                        std::thread::yield_now();
-                    } else if let Ok(got) = sys::recv(fd, &mut buffer, libc::MSG_DONTWAIT) {
-                        reads.fetch_add(1, Ordering::SeqCst);
-                        let wrong = buffer[..got].iter().filter(|byte| **byte != MARK).count();
-                        strange.fetch_add(wrong as u64, Ordering::SeqCst);
-                    }
-                }
-            });
-        }
-        for timeout_ms in [0, 1] {
-            scope.spawn({
-                let over = &over;
-                move || {
-                    while !over.load(Ordering::SeqCst) {
-                        let _ = sys::epoll_wait(set, 16, timeout_ms);
-                    }
-                }
-            });
-        }
-        scope.spawn(|| {
-            while !over.load(Ordering::SeqCst) {
-                let fd = shared.load(Ordering::SeqCst);
-                if fd >= 0 {
-                    let _ = borrowed::child_uses(fd, "dup2");
-                }
-                std::thread::sleep(Duration::from_micros(500));
-            }
-        });
-        let result = (0..rounds).try_for_each(|round| {
-            let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round << 1 | 1);
-            let (connects, accepts) = pair(listener)?;
-            let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
-            sys::epoll_ctl(set, libc::EPOLL_CTL_ADD, accepts, events, 0)?;
-            let (block, mut answer) = ([MARK; 64], [0; 64]);
-            for _ in 0..3 {
-                let _ = sys::send(accepts, &block, libc::MSG_NOSIGNAL);
-                let _ = sys::send(connects, &block, libc::MSG_NOSIGNAL);
-                let _ = sys::recv(connects, &mut answer, 0);
-            }
-            shared.store(accepts, Ordering::SeqCst);
-            for nth in 0..20 + random.below(40) {
-                let _ = sys::send(connects, &block, libc::MSG_NOSIGNAL);
-                if nth % 4 == 0 {
-                    std::thread::sleep(Duration::from_micros(random.below(30)));
-                }
-            }
-            let closed = sys::close(accepts);
-            shared.store(-1, Ordering::SeqCst);
-            sys::close(connects)?;
-            closed
-        });
-        over.store(true, Ordering::SeqCst);
-        result
-    })?;
-    match strange.load(Ordering::SeqCst) {
-        0 => Ok(format!("{rounds} rounds, {} reads", reads.load(Ordering::SeqCst))),
-        strange => Err(Error::other(format!("{strange} bytes that nobody sent"))),
-    }
 }
 
 static CLOSED_BY_HANDLER: AtomicI32 = AtomicI32::new(-1);
