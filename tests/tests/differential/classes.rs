@@ -3,6 +3,7 @@
 //! `YASMIN_DIFFERENTIAL_ONLY=sets,unseen`: these and the basic steps, all of them in every
 //! program. `YASMIN_DIFFERENTIAL_WITHOUT=urgent`: all but these.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use proptest::prelude::*;
@@ -33,6 +34,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("early", early),
     ("past", past),
     ("arguments", arguments),
+    ("closing", closing),
 ];
 
 fn end() -> impl Strategy<Value = End> {
@@ -149,11 +151,21 @@ fn talk(waits: &'static [&'static str]) -> BoxedStrategy<Step> {
         .prop_map(|(len, rounds, wait, other)| Act::Talk { len, rounds, waits: [wait, other] }))
 }
 
-fn stream(waits: &'static [&'static str], paced: bool) -> BoxedStrategy<Step> {
-    let pace = prop_oneof![Just(Some(300_000u32)), Just(Some(3_000_000)), Just(Some(30_000_000))];
-    let pace = if paced { pace.boxed() } else { Just(None).boxed() };
-    at((1..60_000usize, one_of(waits), pace, 1..1000u64)
-        .prop_map(|(len, wait, pace, seed)| Act::Stream { len, wait, pace, seed }))
+fn stream(waits: &'static [&'static str]) -> BoxedStrategy<Step> {
+    streams(waits, 1..60_000, Just(None))
+}
+
+fn streams(
+    waits: &'static [&'static str],
+    len: Range<usize>,
+    pace: impl Strategy<Value = Option<u32>> + 'static,
+) -> BoxedStrategy<Step> {
+    at((len, one_of(waits), pace, 1..1000u64).prop_map(|(len, wait, pace, seed)| Act::Stream {
+        len,
+        wait,
+        pace,
+        seed,
+    }))
 }
 
 fn basic() -> Steps {
@@ -197,7 +209,7 @@ fn polls() -> Steps {
         (8, at(one_of(EVENTS).prop_map(|events| Act::Poll { events }))),
         (6, at(select.prop_map(|events| Act::Select { events }))),
         (4, talk(SEEN)),
-        (2, stream(SEEN, false)),
+        (2, stream(SEEN)),
     ]
 }
 
@@ -226,7 +238,7 @@ fn sets() -> Steps {
 
 fn copies() -> Steps {
     let mut steps = sets();
-    steps.extend([(8, at(Just(Act::Copy))), (5, talk(COPIED)), (2, stream(COPIED, false))]);
+    steps.extend([(8, at(Just(Act::Copy))), (5, talk(COPIED)), (2, stream(COPIED))]);
     steps
 }
 
@@ -236,29 +248,33 @@ fn set_copies() -> Steps {
     steps.extend([
         (8, copy.prop_map(|(end, set, how)| Step::CopySet { end, set, how }).boxed()),
         (5, talk(SET_COPIED)),
-        (2, stream(SET_COPIED, false)),
+        (2, stream(SET_COPIED)),
     ]);
     steps
 }
 
 fn fresh() -> Steps {
-    vec![(12, talk(FRESH)), (6, stream(FRESH, false)), (3, sleep(&["epwait"]))]
+    vec![(12, talk(FRESH)), (6, stream(FRESH)), (3, sleep(&["epwait"]))]
 }
 
+/// Short and slow ones above all: more bytes hide that nobody was told of some.
 fn late() -> Steps {
-    vec![(16, stream(&["set", "set", "set", "setedge", "poll", "select"], true))]
+    let waits = &["set", "set", "set", "setedge", "poll", "select"];
+    let slow = prop_oneof![Just(Some(30_000u32)), Just(Some(100_000)), Just(Some(300_000))];
+    let fast = prop_oneof![Just(Some(300_000u32)), Just(Some(3_000_000)), Just(Some(30_000_000))];
+    vec![(20, streams(waits, 1..3000, slow)), (4, streams(waits, 1..60_000, fast))]
 }
 
 fn unseen() -> Steps {
     let calls = &["barepoll", "bareppoll", "bareselect", "bareepwait", "aiopoll"];
-    vec![(10, talk(UNSEEN)), (5, stream(UNSEEN, false)), (12, sleep(calls))]
+    vec![(10, talk(UNSEEN)), (5, stream(UNSEEN)), (12, sleep(calls))]
 }
 
 fn announced() -> Steps {
     let announce = (one_of(&["fcntl", "ioctl"]), prop::bool::weighted(0.8));
     vec![
         (8, talk(ANNOUNCED)),
-        (4, stream(ANNOUNCED, false)),
+        (4, stream(ANNOUNCED)),
         (6, at(announce.prop_map(|(how, on)| Act::Announce { how, on }))),
         (3, Just(Step::Connect { warm: false, early: Some(("announce", 1)) }).boxed()),
         (8, sleep(&["signalled"])),
@@ -267,8 +283,8 @@ fn announced() -> Steps {
 
 fn passing() -> Steps {
     let link = one_of(&["pair", "accepted", "connected"]);
-    let pass = (link, any::<bool>(), any::<bool>())
-        .prop_map(|(link, to_child, closes)| Act::Pass { link, to_child, closes });
+    let pass = (link, any::<bool>(), any::<bool>(), any::<bool>())
+        .prop_map(|(link, to_child, closes, unread)| Act::Pass { link, to_child, closes, unread });
     vec![
         (12, at(pass)),
         (6, any::<bool>().prop_map(|warm| Step::Connect { warm, early: None }).boxed()),
@@ -347,24 +363,23 @@ fn past() -> Steps {
             "splice",
         ]),
     );
-    let receive = (
-        len(),
-        one_of(&[
-            "preadv2",
-            "preadv64v2",
-            "aioread",
-            "submitread",
-            "__read",
-            "__recv",
-            "__read_chk",
-            "__recv_chk",
-            "readbynumber",
-            "splice",
-        ]),
-    );
+    let receive = one_of(&[
+        "preadv2",
+        "preadv64v2",
+        "aioread",
+        "submitread",
+        "__read",
+        "__recv",
+        "__read_chk",
+        "__recv_chk",
+        "readbynumber",
+        "splice",
+    ]);
+    let receive = (len(), receive, prop::option::weighted(0.7, 1..5000usize));
     vec![
         (14, at(send.prop_map(|(len, form)| Act::Send { len, form, flags: "-" }))),
-        (14, at(receive.prop_map(|(len, form)| Act::Receive { len, form, flags: "-" }))),
+        // Mostly right behind bytes, which are still in the ring.
+        (14, at(receive.prop_map(|(len, form, sent)| Act::Fetch { sent, len, form }))),
     ]
 }
 
@@ -408,6 +423,14 @@ fn arguments() -> Steps {
     ]
 }
 
+/// One thread closes what others use: what each of them gets is chance, so both ends are one
+/// process's own, and only that it lives on is compared.
+fn closing() -> Steps {
+    let closing = (end(), 1..1000u64, 5..60u64);
+    let step = closing.prop_map(|(end, seed, rounds)| Step::Closing { end, seed, rounds });
+    vec![(6, step.boxed())]
+}
+
 fn forks() -> Steps {
     vec![
         (3, end().prop_map(|end| Step::Fork { end }).boxed()),
@@ -425,8 +448,10 @@ fn memory() -> Steps {
 fn urgent() -> Steps {
     let inline =
         any::<bool>().prop_map(|on| Act::Set { option: "oobinline", value: i32::from(on) });
+    let around = || prop_oneof![2 => Just(0usize), 3 => 1..200usize];
+    let urgent = (around(), around());
     vec![
-        (6, at(Just(Act::Urgent))),
+        (6, at(urgent.prop_map(|(before, after)| Act::Urgent { before, after }))),
         (5, at(any::<bool>().prop_map(|peeks| Act::ReceiveUrgent { peeks }))),
         (6, at(Just(Act::Mark))),
         (2, at(inline)),
@@ -434,8 +459,8 @@ fn urgent() -> Steps {
 }
 
 /// Which classes there are in this run, and whether all of them are in each program.
-fn chosen() -> &'static (Vec<Class>, bool) {
-    static CHOSEN: OnceLock<(Vec<Class>, bool)> = OnceLock::new();
+fn chosen() -> &'static (Vec<(&'static str, Class)>, bool) {
+    static CHOSEN: OnceLock<(Vec<(&str, Class)>, bool)> = OnceLock::new();
     CHOSEN.get_or_init(|| {
         let named = |variable| {
             let text: String = std::env::var(variable).unwrap_or_default();
@@ -454,9 +479,8 @@ fn chosen() -> &'static (Vec<Class>, bool) {
         let classes = CLASSES
             .iter()
             .filter(|(class, _)| only.is_empty() || has(&only, class))
-            .filter(|(class, _)| !has(&without, class))
-            .map(|(_, steps)| *steps);
-        (classes.collect(), !only.is_empty())
+            .filter(|(class, _)| !has(&without, class));
+        (classes.copied().collect(), !only.is_empty())
     })
 }
 
@@ -464,8 +488,11 @@ fn chosen() -> &'static (Vec<Class>, bool) {
 pub fn step(certain: u64, lots: u32) -> impl Strategy<Value = Step> {
     let (classes, all) = chosen();
     let certain = (certain % classes.len().max(1) as u64) as usize;
-    let is_in = |nth: usize| *all || nth == certain || lots >> nth & 1 != 0;
-    let chosen = classes.iter().enumerate().filter(|(nth, _)| is_in(*nth));
-    let steps = chosen.flat_map(|(_, steps)| steps());
+    // Waits that nobody sees leave nothing to the ring: they do not join other classes by chance.
+    let may_join = |name: &str| name != "unseen";
+    let chosen = classes.iter().enumerate().filter(|(nth, (name, _))| {
+        *all || *nth == certain || may_join(name) && lots >> nth & 1 != 0
+    });
+    let steps = chosen.flat_map(|(_, (_, steps))| steps());
     Union::new_weighted(basic().into_iter().chain(steps).collect())
 }

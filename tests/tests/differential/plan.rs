@@ -248,6 +248,9 @@ impl<'a> Plan<'a> {
             Step::Connect { warm, early } => self.connect(warm, early),
             Step::Listener { option, value } => self.set_listener(option, value),
             Step::Arguments { end, form } => self.does(end, format!("badcall - {form}")).map(drop),
+            Step::Closing { end, seed, rounds } => {
+                self.does(end, format!("closing {seed} {rounds}")).map(drop)
+            }
             Step::Look => self.look_at_all(),
             Step::Wait { end, from, in_child, max } => self.wait(end, from, in_child, max),
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
@@ -267,6 +270,12 @@ impl<'a> Plan<'a> {
             Act::Send { len, form, flags } => self.send(target, len, form, flags),
             Act::SendMore { len, corked } => self.send_more(target, len, corked),
             Act::Receive { len, form, flags } => self.receive(target, len, form, flags),
+            Act::Fetch { sent, len, form } => {
+                if let Some(sent) = sent {
+                    self.peer_sends(target, sent)?;
+                }
+                self.receive(target, len, form, "-")
+            }
             Act::Bulk { len } => self.bulk(target, len),
             Act::Sleep { call, waker } => self.sleep(target, call, waker),
             Act::Talk { len, rounds, waits } => self.talk(target, len, rounds, waits),
@@ -290,7 +299,12 @@ impl<'a> Plan<'a> {
             }
             Act::Close => self.close(target),
             Act::Copy => self.copy(target),
-            Act::Pass { link, to_child, closes } => self.pass(target, link, to_child, closes),
+            Act::Pass { link, to_child, closes, unread } => {
+                if unread {
+                    self.peer_sends(target, 100)?;
+                }
+                self.pass(target, link, to_child, closes)
+            }
             Act::Announce { how, on } => {
                 self.side(target).announces = on;
                 self.on(target, &format!("announce {how} {}", u8::from(on))).map(drop)
@@ -298,7 +312,7 @@ impl<'a> Plan<'a> {
             Act::Borrow { how } => self.on(target, &format!("vforked {how}")).map(drop),
             Act::Arguments { form } => self.on(target, &format!("badcall {form}")).map(drop),
             Act::BadMemory { form, kind, len } => self.bad_memory(target, form, kind, len),
-            Act::Urgent => self.urgent(target),
+            Act::Urgent { before, after } => self.urgent(target, before, after),
             Act::ReceiveUrgent { peeks } => {
                 let flags = if peeks { "oob+dontwait+peek" } else { "oob+dontwait" };
                 self.on(target, &format!("recv 1 {flags}")).map(drop)

@@ -56,6 +56,12 @@ pub enum Step {
         end: End,
         form: &'static str,
     },
+    /// One thread closes connections that others use, in rounds.
+    Closing {
+        end: End,
+        seed: u64,
+        rounds: u64,
+    },
     At(Place, Act),
     Wait {
         end: End,
@@ -100,6 +106,12 @@ pub enum Act {
         len: usize,
         form: &'static str,
         flags: &'static str,
+    },
+    /// What came right before is received, or what there is.
+    Fetch {
+        sent: Option<usize>,
+        len: usize,
+        form: &'static str,
     },
     /// As much as both can move, more than buffers and rings hold.
     Bulk {
@@ -161,6 +173,8 @@ pub enum Act {
         link: &'static str,
         to_child: bool,
         closes: bool,
+        /// Bytes come right before.
+        unread: bool,
     },
     /// Signals tell of it from now on, or no longer.
     Announce {
@@ -179,7 +193,11 @@ pub enum Act {
         kind: &'static str,
         len: usize,
     },
-    Urgent,
+    /// An urgent byte, and others around it: the other end looks when all have come.
+    Urgent {
+        before: usize,
+        after: usize,
+    },
     ReceiveUrgent {
         peeks: bool,
     },
@@ -191,7 +209,7 @@ impl Step {
     /// Leaves bytes elsewhere in the stream than their sender counts them.
     pub fn displaces(&self) -> bool {
         match self {
-            Self::At(_, Act::Urgent) => true,
+            Self::At(_, Act::Urgent { .. }) => true,
             Self::At(_, Act::Set { option, .. })
             | Self::Listener { option, .. }
             | Self::Connect { early: Some((option, _)), .. } => is_peek_offset(option),
@@ -212,7 +230,7 @@ impl Step {
 
     /// Stands before the first connection where a program begins with it.
     pub const fn is_before(&self) -> bool {
-        matches!(self, Self::Listener { .. } | Self::Arguments { .. })
+        matches!(self, Self::Listener { .. } | Self::Arguments { .. } | Self::Closing { .. })
     }
 }
 

@@ -65,6 +65,7 @@ fn simpler(step: &Step) -> Vec<Step> {
             Act::Send { len, .. }
             | Act::SendMore { len, .. }
             | Act::Receive { len, .. }
+            | Act::Fetch { len, .. }
             | Act::Talk { len, .. }
             | Act::Stream { len, .. }
             | Act::BadMemory { len, .. } => smaller(len, goal),

@@ -11,10 +11,11 @@
 //! poll C in+out 100 | epoll E | epadd E C in+et | epmod | epdel E C | epwait E 100
 //! set C nodelay 1 | get C nodelay | names C | state C | unread C | unsent C | atmark C
 //! vec C FORM 10,null20,none30 [flags] | badheader C FORM KIND       see sys::memory
-//! async T COMMAND | asleep T | waiting T | kick T | join T        threads
+//! async T COMMAND | asleep T | waiting T | kick T | join T | closing SEED ROUNDS   threads
 //! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
 //! pingpong C first LEN ROUNDS WAIT,WAIT | gather C LEN WAIT | trickle C LEN SEED   see exchange
 //! announce C fcntl 1 | queue C 1 | signalled 100 | vforked C dup2 | badcall C FORM | unixlink U V
+//! pace C BYTES_PER_S      behind the library's back
 //! barepoll C in 100 | bareselect | bareepwait E 100 | aiopoll C in 100       `bare` alone
 //! fork P | in P COMMAND | tell P COMMAND | hear P | kill P | reap P      children
 //! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
@@ -285,7 +286,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             wait::run(script, words)
         }
         ["pairs", one, other] => pair(script, one, other),
-        ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] => {
+        ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] | ["closing", ..] => {
             threads::run(script, words)
         }
         ["fork" | "in" | "tell" | "hear" | "kill" | "reap" | "leave", ..] => {
@@ -296,9 +297,8 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["barepoll" | "bareppoll" | "bareselect" | "bareepwait" | "aiopoll", ..] if BARE => {
             unseen::run(script, words)
         }
-        ["hold" | "announce" | "queue" | "signalled" | "vforked" | "badcall" | "unixlink", ..] => {
-            odd::run(script, words)
-        }
+        ["hold" | "announce" | "queue" | "signalled" | "vforked" | "badcall" | "unixlink", ..]
+        | ["pace", ..] => odd::run(script, words),
         _ => calls::run(script, words),
     }
 }

@@ -14,7 +14,6 @@ fn option_of(name: &str) -> Result<(i32, i32)> {
         "maxseg" => (libc::SOL_TCP, libc::TCP_MAXSEG),
         "keepidle" => (libc::SOL_TCP, libc::TCP_KEEPIDLE),
         "usertimeout" => (libc::SOL_TCP, libc::TCP_USER_TIMEOUT),
-        "pace" => (socket, libc::SO_MAX_PACING_RATE),
         "timestamp" => (socket, libc::SO_TIMESTAMP),
         "keepalive" => (socket, libc::SO_KEEPALIVE),
         "lowat" => (socket, libc::SO_RCVLOWAT),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
+use yasmin_tests::closing;
 use yasmin_tests::sys::{self, libc};
 
 use crate::{Running, Script, execute, lock, number, ok, wrong};
@@ -44,6 +45,10 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         // Asleep, or long enough at it to be watching.
         ["waiting", name] => wait_for_wait(thread_of(script, name)?, 60),
         ["waiting", name, ms] => wait_for_wait(thread_of(script, name)?, number(ms)?),
+        // One thread of many closes, so many times.
+        ["closing", seed, rounds] => {
+            closing::closing(number(seed)?, number(rounds)?).map(|_| ok(()))
+        }
         ["kick", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR1).map(ok),
         ["join", name] => {
             let running = lock(&script.running).remove(name).ok_or_else(|| wrong(name))?;

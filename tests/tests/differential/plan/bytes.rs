@@ -40,6 +40,13 @@ impl Plan<'_> {
         Ok(())
     }
 
+    /// The other end sends, and it arrives.
+    pub(super) fn peer_sends(&mut self, target: &Target, len: usize) -> Result<(), String> {
+        let Some(peer) = self.any(target.conn, target.end.other()) else { return Ok(()) };
+        self.send(&peer, len, "send", "nosignal")?;
+        self.settle(target.conn, false)
+    }
+
     /// A cork or MSG_MORE may hold bytes back, or not: looked at only when it is over.
     pub(super) fn send_more(
         &mut self,
@@ -132,7 +139,12 @@ impl Plan<'_> {
 
     /// Not a second urgent byte while bytes before the first one are unread: if they lie in the
     /// ring, the kernel drops the first one, as docs/architecture.md says.
-    pub(super) fn urgent(&mut self, target: &Target) -> Result<(), String> {
+    pub(super) fn urgent(
+        &mut self,
+        target: &Target,
+        before: usize,
+        after: usize,
+    ) -> Result<(), String> {
         let other = index(target.end.other());
         for side in &mut self.sides[target.conn] {
             side.is_odd = true;
@@ -140,9 +152,14 @@ impl Plan<'_> {
         if self.side(target).has_ended_writing || self.sides[target.conn][other].is_before_mark {
             return Ok(());
         }
-        if let Some(peer) = self.any(target.conn, target.end.other()) {
-            self.sides[target.conn][other].is_before_mark = self.unread(&peer)? > 0;
+        if before > 0 {
+            self.send(target, before, "send", "nosignal")?;
         }
-        self.on(target, "urgent").map(drop)
+        if let Some(peer) = self.any(target.conn, target.end.other()) {
+            let is_before_mark = before > 0 || self.unread(&peer)? > 0;
+            self.sides[target.conn][other].is_before_mark = is_before_mark;
+        }
+        self.on(target, "urgent")?;
+        if after > 0 { self.send(target, after, "send", "nosignal") } else { Ok(()) }
     }
 }

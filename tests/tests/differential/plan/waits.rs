@@ -157,14 +157,14 @@ impl Plan<'_> {
     ) -> Result<(), String> {
         let Some(peer) = self.both_plain(target)? else { return Ok(()) };
         if let Some(bytes_per_s) = pace {
-            self.on(&peer, &format!("set pace {bytes_per_s}"))?;
+            self.on(&peer, &format!("pace {bytes_per_s}"))?;
         }
         let Target { prefix, name, .. } = target;
         self.does(target.end, format!("{prefix}async T gather {name} {len} {wait}"))?;
         self.on(&peer, &format!("trickle {len} {seed}"))?;
         self.does(target.end, format!("{prefix}join T"))?;
         if pace.is_some() {
-            self.on(&peer, "set pace -1")?;
+            self.on(&peer, "pace -1")?;
             // Nothing is held back any more once this has come.
             self.on(&peer, "sendall 1")?;
             self.on(target, "gather 1 poll")?;
