@@ -34,6 +34,10 @@ enum Next {
     Sleep,
     /// TCP bytes that must come first are under way: wait for them in the kernel.
     AwaitTcp,
+    /// Everything unread lies in front of where the program peeks: wait for more in the kernel.
+    PeekBeyond {
+        offset: usize,
+    },
 }
 
 /// recv in all its forms. `None`: not for this library (any more); libc does it.
@@ -76,6 +80,7 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
                     return Some(ret);
                 }
             }
+            Ok(Next::PeekBeyond { offset }) => return Some(call.peek_beyond(offset)),
             Ok(Next::AwaitTcp) => {
                 let ret = call.await_tcp();
                 if ret <= 0 {
@@ -154,6 +159,11 @@ impl Call<'_> {
                 drop(guard);
                 return Ok(Next::Return(self.broken()));
             };
+            if self.peeks()
+                && let Some(offset) = ring_offset(&receiver, self.fd)
+            {
+                return Ok(self.peek_from(offset, view, &receiver));
+            }
             match view {
                 View::Ring { unread_bytes } => {
                     conn.rx.spin.won();
@@ -280,25 +290,40 @@ impl Call<'_> {
     /// Copies from the ring. False when a peek has seen all of it. A fault takes nothing, as
     /// with what TCP has queued together.
     fn take_ring(&mut self, receiver: &Receiver<'_, Pages>, unread: usize) -> Result<bool, Ret> {
-        let len = unread.min(self.to.len_bytes - self.done);
-        let mut result = Ok(());
-        if self.flags & MSG_TRUNC == 0 {
-            self.to.each(self.done, len, |base, len, done| {
-                result = result.and_then(|()| give(receiver, done as u32, base, len));
-            });
-        }
-        result?;
-        self.done += len;
+        let offset = ring_offset(receiver, self.fd);
+        let len = self.copy_ring(receiver, 0, unread)?;
         if self.peeks() {
             return Ok(false);
         }
         receiver.consume(len as u32);
+        if let Some(offset) = offset {
+            tcp::set_peek_offset(self.fd, offset.saturating_sub(len));
+        }
         self.conn.side().rx.ring_bytes.add(len as u64);
         let cpu = spin::cpu();
         if receiver.block.receiver_cpu() != cpu {
             receiver.block.set_receiver_cpu(cpu);
         }
         Ok(true)
+    }
+
+    /// Copies up to `most` bytes that lie in the ring behind the first `skip` unread ones.
+    fn copy_ring(
+        &mut self,
+        receiver: &Receiver<'_, Pages>,
+        skip: usize,
+        most: usize,
+    ) -> Result<usize, Ret> {
+        let len = most.min(self.to.len_bytes - self.done);
+        let mut result = Ok(());
+        if self.flags & MSG_TRUNC == 0 {
+            self.to.each(self.done, len, |base, len, done| {
+                result = result.and_then(|()| give(receiver, (skip + done) as u32, base, len));
+            });
+        }
+        result?;
+        self.done += len;
+        Ok(len)
     }
 
     /// One recv in the kernel that does not wait. Under the lock.
@@ -316,6 +341,48 @@ impl Call<'_> {
         if ret > 0 {
             self.done += ret as usize;
         }
+        ret
+    }
+
+    /// Peeks from the program's SO_PEEK_OFF on, where the ring has unread bytes. The kernel counts
+    /// from its own first one, and is told each time where that is.
+    fn peek_from(&mut self, offset: usize, view: View, receiver: &Receiver<'_, Pages>) -> Next {
+        let before = match view {
+            View::TcpUpTo { limit_bytes } => usize::try_from(limit_bytes).unwrap_or(usize::MAX),
+            _ => 0,
+        };
+        let unread = receiver.unread_bytes() as usize;
+        let mut ret = -(EAGAIN as Ret);
+        if offset < before {
+            tcp::set_peek_offset(self.fd, offset);
+            ret = self.take_tcp(receiver, self.to.len_bytes.min(before - offset));
+        }
+        let skip = (offset + self.done).wrapping_sub(before);
+        if skip < unread {
+            ret = match self.copy_ring(receiver, skip, unread - skip) {
+                Ok(len) => len as Ret,
+                Err(fault) => fault,
+            };
+        }
+        let skip = (offset + self.done).wrapping_sub(unread);
+        if skip >= before && self.done < self.to.len_bytes && ret != -(EFAULT as Ret) {
+            tcp::set_peek_offset(self.fd, skip);
+            ret = self.take_tcp(receiver, self.to.len_bytes - self.done);
+            if ret == -(EAGAIN as Ret) && self.done == 0 && self.blocks() {
+                return Next::PeekBeyond { offset };
+            }
+        }
+        tcp::set_peek_offset(self.fd, offset + self.done);
+        Next::Return(self.result(ret))
+    }
+
+    /// Waits for the first byte at `offset`, behind everything that is there; the kernel knows
+    /// where that is.
+    fn peek_beyond(&mut self, offset: usize) -> Ret {
+        let mut pieces = [NO_PIECE; 16];
+        let pieces = self.to.rest(0, self.to.len_bytes, &mut pieces);
+        let ret = libc_recv(self.fd, pieces, self.flags);
+        tcp::set_peek_offset(self.fd, offset + usize::try_from(ret).unwrap_or(0));
         ret
     }
 
@@ -488,6 +555,13 @@ impl Call<'_> {
         tcp::reset(self.fd);
         self.result(-(ECONNRESET as Ret))
     }
+}
+
+/// SO_PEEK_OFF, where it counts from a byte in front of the ring's unread ones or one of them.
+/// The program set it meanwhile: with it a connection is parked for good.
+pub fn ring_offset(receiver: &Receiver<'_, Pages>, fd: c_int) -> Option<usize> {
+    let may_be = receiver.is_never() && receiver.unread_bytes() > 0;
+    if may_be { tcp::peek_offset(fd) } else { None }
 }
 
 /// From the ring to the program's memory.

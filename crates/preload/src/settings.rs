@@ -25,8 +25,8 @@ const NUMBERS: [(c_int, c_int, u32); 12] = [
     (SOL_SOCKET, 63, 0),
     (SOL_SOCKET, 64, 0),
     (SOL_SOCKET, 65, 0),
-    // SO_PEEK_OFF: 0 is an offset.
-    (SOL_SOCKET, 42, u32::MAX),
+    // 0 is an offset.
+    (SOL_SOCKET, sys::SO_PEEK_OFF, u32::MAX),
     // SO_MAX_PACING_RATE.
     (SOL_SOCKET, 47, u32::MAX),
     // TCP_REPAIR.

@@ -47,6 +47,7 @@ pub const POLLRDHUP: i16 = 0x2000;
 
 pub const SOL_SOCKET: c_int = 1;
 pub const SO_RCVLOWAT: c_int = 18;
+pub const SO_PEEK_OFF: c_int = 42;
 pub const SO_LINGER: c_int = 13;
 /// struct linger { l_onoff: 1, l_linger: 0 }: the close is a reset.
 pub const LINGER_0: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];

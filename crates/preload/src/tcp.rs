@@ -130,6 +130,23 @@ pub fn is_over(fd: c_int) -> bool {
     sys::poll_now(fd, sys::POLLRDHUP) & over != 0
 }
 
+/// Where a peek begins, in bytes behind the first unread one that the kernel has: SO_PEEK_OFF.
+/// `None`: the option is off.
+pub fn peek_offset(fd: c_int) -> Option<usize> {
+    let (mut offset, mut len): (c_int, u32) = (-1, 4);
+    // SAFETY: the kernel writes at most four bytes.
+    unsafe {
+        call!(getsockopt, fd, SOL_SOCKET, sys::SO_PEEK_OFF, &raw mut offset, &raw mut len);
+    }
+    usize::try_from(offset).ok()
+}
+
+pub fn set_peek_offset(fd: c_int, offset: usize) {
+    let offset = c_int::try_from(offset).unwrap_or(c_int::MAX);
+    // SAFETY: the kernel reads four bytes.
+    unsafe { call!(setsockopt, fd, SOL_SOCKET, sys::SO_PEEK_OFF, &raw const offset, 4) };
+}
+
 /// Sends a reset to the peer; the descriptor stays.
 pub fn reset(fd: c_int) {
     let unspecified = [0u16; 8];

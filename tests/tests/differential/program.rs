@@ -207,14 +207,8 @@ pub enum Act {
 
 impl Step {
     /// Leaves bytes elsewhere in the stream than their sender counts them.
-    pub fn displaces(&self) -> bool {
-        match self {
-            Self::At(_, Act::Urgent { .. }) => true,
-            Self::At(_, Act::Set { option, .. })
-            | Self::Listener { option, .. }
-            | Self::Connect { early: Some((option, _)), .. } => is_peek_offset(option),
-            _ => false,
-        }
+    pub const fn displaces(&self) -> bool {
+        matches!(self, Self::At(_, Act::Urgent { .. }))
     }
 
     /// Needs the peer that has system calls of its own.
@@ -232,10 +226,6 @@ impl Step {
     pub const fn is_before(&self) -> bool {
         matches!(self, Self::Listener { .. } | Self::Arguments { .. } | Self::Closing { .. })
     }
-}
-
-fn is_peek_offset(option: &str) -> bool {
-    option == "peekoff"
 }
 
 #[derive(Clone, Copy, Debug)]

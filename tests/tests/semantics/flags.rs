@@ -210,6 +210,13 @@ fn splice_takes_what_the_ring_holds_first() {
         duo.b("recv D 16000 - splice");
         duo.a("send C 3000");
         duo.b("recvall C 3000");
+        // From now on bytes go by TCP, behind what the ring has.
+        duo.warm("E");
+        duo.a("send E 3000");
+        duo.b("set E inq 1");
+        duo.a("send E 2000");
+        duo.b("poll E in 1000");
+        duo.b("recv E 5000 - splice");
     });
 }
 

@@ -204,6 +204,43 @@ fn times_are_told_beside_the_bytes() {
     });
 }
 
+/// A peek may begin behind bytes that it leaves alone: inside the ring, at its end, behind it.
+#[test]
+fn peeks_from_an_offset() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 3000");
+        duo.b("poll C in 1000");
+        duo.b("set C peekoff 100");
+        for _ in 0..2 {
+            duo.b("recv C 500 peek");
+            duo.b("get C peekoff");
+        }
+        duo.b("recv C 200");
+        duo.b("get C peekoff");
+        duo.b("recv C 100 - splice");
+        duo.b("get C peekoff");
+        // By TCP, behind the ring's.
+        duo.a("send C 2000");
+        duo.b("poll C in 1000");
+        duo.b("recv C 2500 peek");
+        duo.b("recv C 100 peek");
+        duo.b("get C peekoff");
+        duo.b("async T recv C 5000 peek");
+        duo.b("join T");
+        duo.b("async T recv C 300 peek");
+        duo.b("asleep T");
+        duo.a("send C 500");
+        duo.b("join T");
+        duo.b("get C peekoff");
+        duo.b("set C peekoff 2690");
+        duo.b("recv C 50 peek");
+        duo.b("set C peekoff -1");
+        duo.b("recv C 100 peek");
+        duo.b("recvall C 5200");
+    });
+}
+
 /// An option that the kernel refuses changes nothing.
 #[test]
 fn a_refused_option_leaves_the_ring_alone() {

@@ -610,23 +610,29 @@ fn splice_piece(conn: &'static Conn, fd: c_int, pipe: c_int, len: usize) -> Opti
     // So much a pipe that can be written takes at once (PIPE_BUF).
     let mut bytes = [0u8; 4096];
     let one = IoVec { base: bytes.as_mut_ptr(), len: len.min(bytes.len()) };
-    let unread = {
+    let (unread, offset) = {
         let _rx = conn.lock_rx(fd).ok()?;
-        conn.receiver().unread_bytes() as usize
+        let receiver = conn.receiver();
+        (receiver.unread_bytes() as usize, recv::ring_offset(&receiver, fd))
     };
     if unread == 0 {
         return None;
     }
-    let to = Buffers::one(&one);
-    let seen = recv::recv(conn, fd, to, sys::MSG_PEEK | MSG_DONTWAIT)?.min(unread as Ret);
-    if seen <= 0 {
-        return None;
+    if offset.is_some() {
+        tcp::set_peek_offset(fd, 0);
     }
+    let to = Buffers::one(&one);
+    let seen = recv::recv(conn, fd, to, sys::MSG_PEEK | MSG_DONTWAIT).unwrap_or(0);
+    let seen = seen.min(unread as Ret);
     // SAFETY: bytes of ours.
-    let written = unsafe { call!(write, pipe, bytes.as_ptr(), seen) };
+    let written = if seen > 0 { unsafe { call!(write, pipe, bytes.as_ptr(), seen) } } else { 0 };
     if written > 0 {
         let one = IoVec { base: bytes.as_mut_ptr(), len: written as usize };
         recv::recv(conn, fd, Buffers::one(&one), MSG_DONTWAIT);
     }
-    Some(written)
+    // What is spliced does not count for it.
+    if let Some(offset) = offset {
+        tcp::set_peek_offset(fd, offset);
+    }
+    (seen > 0).then_some(written)
 }

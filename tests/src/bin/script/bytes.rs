@@ -125,6 +125,10 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
     let mut data = vec![0; number(len)?];
     let half = data.len() / 2;
     let (one, two) = data.split_at_mut(half);
+    // Where a peek begins; no offset is -1.
+    let offset = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+    let skip = if flags & libc::MSG_PEEK == 0 { 0 } else { offset.unwrap_or(0).max(0) };
+    let peeked_at = stream.at() + u64::from(skip.cast_unsigned());
     let got = match form {
         "recv" => sys::recv(fd, &mut data, flags),
         "read" => sys::read(fd, &mut data),
@@ -196,7 +200,7 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
         return Ok(format!("{got} {:?}", String::from_utf8_lossy(&data[..got])));
     }
     let truncates = flags & libc::MSG_TRUNC != 0;
-    if !truncates && let Err(mismatch) = stream.pattern.check(stream.at(), &data[..got]) {
+    if !truncates && let Err(mismatch) = stream.pattern.check(peeked_at, &data[..got]) {
         return Ok(format!("{got} WRONG: {mismatch}"));
     }
     if flags & libc::MSG_PEEK == 0 {
