@@ -211,9 +211,9 @@ impl Conn {
             Phase::Parked => false,
         };
         if was_vain && spin::is_forbidden() {
-            self.rx.offers.lost();
+            self.rx.offers.failed();
         } else if was_vain {
-            self.rx.offers.was_vain();
+            self.rx.offers.was_vain(clock::ticks());
         }
     }
 

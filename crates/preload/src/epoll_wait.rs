@@ -135,7 +135,7 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
     let handled = Handled::now();
     let mut budget = None;
     if wait.timeout.is_now() && !set.hot.is_empty() {
-        set.tight.try_watching(|budget| watch(set, budget));
+        spin::try_polling(&set.polling, |budget| watch(set, budget));
     }
     loop {
         let is_plain = set.hot.is_empty() && set.dirty.is_empty();
@@ -161,14 +161,16 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
         }
         let budget = budget.get_or_insert_with(|| {
             // Which signals may interrupt under the program's mask only the kernel can tell.
-            let spins =
-                !is_plain && !spin::is_off() && wait.mask.is_null() && set.spin.allows_watch();
-            if spins { Budget::within(wait.timeout) } else { Budget::new(0) }
+            let spins = !is_plain
+                && !spin::is_off()
+                && wait.mask.is_null()
+                && spin::allows_watch(&set.spin);
+            if spins { spin::budget_within(wait.timeout) } else { Budget::new(0) }
         });
         if !budget.is_spent() && !handled.is_past() {
             match watch(set, budget) {
                 Watched::Stirs => {}
-                Watched::InVain => set.spin.was_vain(),
+                Watched::InVain => set.spin.was_vain(clock::ticks()),
                 Watched::GaveWay => *budget = Budget::new(0),
             }
             continue;
@@ -226,7 +228,7 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
     if is_due || !has_watched || wait.timeout.is_now() {
         let told = ask_kernel(set, wait, 0);
         if told == 0 && wait.timeout.is_now() {
-            set.tight.found_nothing();
+            set.polling.found_nothing(clock::ticks());
         }
         if told != 0 || wait.timeout.is_now() {
             return Some(sys::returned(told as isize) as c_int);
@@ -451,7 +453,7 @@ fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u32 {
             let is_idle = one.idle.load(Ordering::Relaxed) >= IDLE_LOOKS;
             if is_idle && receiver.park() == Park::Parked {
                 if state == State::Offered {
-                    conn.rx.offers.lost();
+                    conn.rx.offers.failed();
                 }
                 set.drop_hot(one);
                 set.kernel_due.store(1, Ordering::Relaxed);

@@ -15,7 +15,11 @@ use crate::{broker, config, holders, set, spin, sys, text};
 pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
     // A peer that never hinted has not attached its end yet: it would send by TCP unseen.
     let is_attached = receiver.block.tcp_hint() != 0;
-    if !is_attached || !receiver.may_offer() || !conn.rx.offers.allows_offer() || config::chaos() {
+    if !is_attached
+        || !receiver.may_offer()
+        || !spin::allows_offer(&conn.rx.offers)
+        || config::chaos()
+    {
         return;
     }
     // Who may not watch sleeps next, and would take it back.

@@ -11,7 +11,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::set;
 use crate::signals::{self, Handled};
-use crate::spin::{Budget, Tight, Watched};
+use crate::spin::{Budget, Polling, Watched};
 use crate::sys::{
     self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, PollFd,
     call,
@@ -25,7 +25,7 @@ const LOOK_US: u64 = 20;
 /// Of longer lists the rest is taken to be what it was.
 const REMEMBERED: usize = 64;
 
-static TIGHT: Tight = Tight::new();
+static POLLING: Polling = Polling::new();
 /// Ticks at which the kernel was last asked.
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 
@@ -139,7 +139,7 @@ impl Poll<'_> {
         let handled = Handled::now();
         let mut budget = None;
         if self.timeout.is_now() {
-            TIGHT.try_watching(|budget| self.watch(budget));
+            spin::try_polling(&POLLING, |budget| self.watch(budget));
         }
         loop {
             let is_busy = self.rings_alone_do();
@@ -160,7 +160,7 @@ impl Poll<'_> {
                 return found;
             }
             if self.timeout.is_now() {
-                TIGHT.found_nothing();
+                POLLING.found_nothing(clock::ticks());
             }
             if self.timeout.is_now() {
                 if asks {
@@ -172,7 +172,9 @@ impl Poll<'_> {
             if !budget.is_spent() && self.any_awake() && !handled.is_past() {
                 match self.watch(budget) {
                     Watched::Stirs => {}
-                    Watched::InVain => self.conns().for_each(|(_, conn)| conn.rx.spin.was_vain()),
+                    Watched::InVain => {
+                        self.conns().for_each(|(_, conn)| conn.rx.spin.was_vain(clock::ticks()))
+                    }
                     Watched::GaveWay => *budget = Budget::new(0),
                 }
                 continue;
@@ -249,11 +251,11 @@ impl Poll<'_> {
         // Which signals may interrupt under the program's mask only the kernel can tell.
         if spin::is_off()
             || !self.mask.is_null()
-            || !self.conns().any(|(_, conn)| conn.rx.spin.allows_watch())
+            || !self.conns().any(|(_, conn)| spin::allows_watch(&conn.rx.spin))
         {
             return Budget::new(0);
         }
-        Budget::within(self.timeout)
+        spin::budget_within(self.timeout)
     }
 
     fn any_awake(&self) -> bool {

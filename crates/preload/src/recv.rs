@@ -12,13 +12,13 @@ use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
-use crate::spin::{Budget, Watched};
+use crate::spin::Watched;
 use crate::sys::{
     self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
 };
 use crate::sys::{IoVec, MsgHdr, Ret, call};
 use crate::tcp::Ahead;
-use crate::{config, holders, memory, offer, real, set, spin, tcp};
+use crate::{clock, config, holders, memory, offer, real, set, spin, tcp};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
@@ -452,7 +452,7 @@ impl Call<'_> {
     }
 
     fn may_watch(&self, receiver: &Receiver<'_, Pages>) -> bool {
-        !spin::is_off() && receiver.may_offer() && self.conn.rx.spin.allows_watch()
+        !spin::is_off() && receiver.may_offer() && spin::allows_watch(&self.conn.rx.spin)
     }
 
     fn offer(&self, receiver: &Receiver<'_, Pages>) {
@@ -470,7 +470,7 @@ impl Call<'_> {
         let Some(_pin) = conn.pin(self.fd) else { return };
         let receiver = conn.receiver();
         let watched = spin::watch(
-            Budget::whole(),
+            spin::budget(),
             || receiver.block.sender_cpu(),
             || {
                 receiver.stirs()
@@ -489,7 +489,7 @@ impl Call<'_> {
                 receiver.park();
             }
         } else if watched == Watched::InVain {
-            conn.rx.spin.was_vain();
+            conn.rx.spin.was_vain(clock::ticks());
         }
     }
 

@@ -11,7 +11,7 @@ use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
-use crate::spin::{Budget, Watched};
+use crate::spin::Watched;
 use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
 use crate::{clock, config, memory, real, recv, set, spin, tcp, text};
 
@@ -434,7 +434,7 @@ impl Call<'_> {
     fn watch(&mut self) {
         self.watched = true;
         let conn = self.conn;
-        if spin::is_off() || !conn.tx.spin.allows_watch() {
+        if spin::is_off() || !spin::allows_watch(&conn.tx.spin) {
             return;
         }
         let Some(_pin) = conn.pin(self.fd) else { return };
@@ -442,7 +442,7 @@ impl Call<'_> {
         let head = sender.head_raw();
         let word = sender.block.word_raw();
         let watched = spin::watch(
-            Budget::whole(),
+            spin::budget(),
             || sender.block.receiver_cpu(),
             || sender.head_raw() != head || sender.block.word_raw() != word,
         );
@@ -450,7 +450,7 @@ impl Call<'_> {
             // As long as the receiver reads on, waiting for it is worth it.
             self.watched = false;
         } else if watched == Watched::InVain {
-            conn.tx.spin.was_vain();
+            conn.tx.spin.was_vain(clock::ticks());
         }
     }
 }

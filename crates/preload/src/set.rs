@@ -32,7 +32,7 @@ use yasmin_ring::Phase;
 use crate::conn::Conn;
 use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
-use crate::spin::{Backoff, Tight};
+use crate::spin::{Backoff, Polling};
 use crate::sys::{self, EpollEvent, call};
 use crate::{holders, process, table};
 use list::List;
@@ -94,7 +94,7 @@ pub struct Set {
     /// How often the list was gone through.
     pub round: AtomicU32,
     pub dirty: List<Registration>,
-    pub tight: Tight,
+    pub polling: Polling,
     /// Not 0: something only the kernel knows is wanted now.
     pub kernel_due: AtomicU32,
     /// Not 0: the kernel was asked before the rings the last time that their events filled the

@@ -1,0 +1,193 @@
+//! One watch: how long it may still take, and what took the CPU meanwhile.
+
+use crate::{Crowding, Rate};
+
+/// A gap this long between two looks means that something else had the CPU.
+const GAP_US: u64 = 300;
+
+/// A CPU that was given away for so long went to others than the peer too: a time slice is shorter,
+/// and in one of its own the peer of a stream brings much.
+const GIVEN_US: u64 = 5000;
+
+/// Who gave way to others for some time does not watch for so many times as long, and longer each
+/// time it happens again soon: then giving way costs a small share of the time.
+const YIELD_PAYS: u64 = 4;
+
+/// How long a wait may still watch: its own looks only, not what the machine took from it.
+#[derive(Debug)]
+pub struct Budget {
+    ticks: u64,
+}
+
+impl Budget {
+    pub const fn new(ticks: u64) -> Self {
+        Self { ticks }
+    }
+
+    pub const fn is_spent(&self) -> bool {
+        self.ticks == 0
+    }
+
+    /// Never nothing, so that whoever watches again comes to an end.
+    fn use_up(&mut self, ticks: u64) {
+        self.ticks = self.ticks.saturating_sub(ticks.max(1));
+    }
+}
+
+/// What came of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    Stirs,
+    /// Nothing stirred as long as the budget lasted.
+    InVain,
+    /// Others wanted the CPU, or a signal was handled. Says nothing of the peer; look once more.
+    GaveWay,
+}
+
+/// One watch.
+#[derive(Debug)]
+pub struct Watching<'a> {
+    budget: &'a mut Budget,
+    crowding: &'a Crowding,
+    rate: Rate,
+    /// When the looks began that are not counted yet.
+    last: u64,
+    /// Involuntary switches of this thread up to then. Asked for once a watch is longer than a
+    /// few looks, which most are not.
+    switches: Option<u64>,
+}
+
+impl<'a> Watching<'a> {
+    pub const fn begin(
+        budget: &'a mut Budget,
+        crowding: &'a Crowding,
+        rate: Rate,
+        now: u64,
+    ) -> Self {
+        Self { budget, crowding, rate, last: now, switches: None }
+    }
+
+    /// Something stirred: the end of it.
+    pub fn stirs(&mut self, now: u64) -> Watched {
+        self.budget.use_up(now.wrapping_sub(self.last));
+        Watched::Stirs
+    }
+
+    /// This thread gave its CPU to the peer, and has it again. True: others than the peer had it
+    /// meanwhile, though what came since may look as if it had been worth it.
+    pub fn yielded(&mut self, now: u64) -> bool {
+        let gone = now.wrapping_sub(self.last);
+        let gave_way = gone > self.rate.us(GIVEN_US);
+        if gave_way {
+            self.crowding.found(now, gone.saturating_mul(YIELD_PAYS), self.rate);
+        }
+        // A switch of its own making.
+        self.switches = None;
+        gave_way
+    }
+
+    /// Some looks found nothing. `switches` says how many involuntary switches this thread had so
+    /// far. `Some`: the end of it.
+    pub fn looked(&mut self, now: u64, switches: impl Fn() -> u64) -> Option<Watched> {
+        let gone = now.wrapping_sub(self.last);
+        self.last = now;
+        if gone > self.rate.us(GAP_US) {
+            // The host of a virtual machine may have taken the CPU. Sleeping gives it nothing back.
+            let is_the_hosts = self.switches.is_some_and(|before| before == switches());
+            if !is_the_hosts {
+                self.crowding.found(now, 0, self.rate);
+                return Some(Watched::GaveWay);
+            }
+            return None;
+        }
+        if self.switches.is_none() {
+            self.switches = Some(switches());
+        }
+        self.budget.use_up(gone);
+        self.budget.is_spent().then_some(Watched::InVain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate(2);
+    const fn us(count: u64) -> u64 {
+        RATE.us(count)
+    }
+
+    #[test]
+    fn it_ends_with_its_budget() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(7));
+        for nth in 1..10 {
+            assert_eq!(watching.looked(us(7 + 5 * nth), || 3), None);
+        }
+        assert_eq!(watching.looked(us(57), || 3), Some(Watched::InVain));
+        assert!(budget.is_spent() && !crowding.lasts(us(57)));
+    }
+
+    #[test]
+    fn who_is_told_again_and_again_comes_to_an_end() {
+        let (mut budget, crowding) = (Budget::new(10), Crowding::new());
+        for _ in 0..10 {
+            assert!(!budget.is_spent());
+            assert_eq!(Watching::begin(&mut budget, &crowding, RATE, 5).stirs(5), Watched::Stirs);
+        }
+        assert!(budget.is_spent());
+    }
+
+    #[test]
+    fn a_gap_with_a_switch_is_crowding() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        assert_eq!(watching.looked(us(2), || 3), None);
+        assert_eq!(watching.looked(us(2000), || 4), Some(Watched::GaveWay));
+        assert!(crowding.lasts(us(2001)));
+    }
+
+    #[test]
+    fn a_gap_without_one_is_the_hosts() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        assert_eq!(watching.looked(us(2), || 3), None);
+        for nth in 1..100 {
+            assert_eq!(watching.looked(us(2000 * nth), || 3), None, "{nth}");
+        }
+        // Its looks count, the gaps do not.
+        assert_eq!(watching.looked(us(2000 * 99 + 48), || 3), None);
+        assert_eq!(watching.looked(us(2000 * 99 + 49), || 3), Some(Watched::InVain));
+        assert!(!crowding.lasts(us(2000 * 99 + 50)));
+    }
+
+    /// Nobody knows whose it was.
+    #[test]
+    fn a_gap_at_the_beginning_is_crowding() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        assert_eq!(watching.looked(us(500), || 3), Some(Watched::GaveWay));
+    }
+
+    #[test]
+    fn who_gives_its_cpu_away_for_long_stops() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        assert!(!watching.yielded(us(5000)));
+        assert!(watching.yielded(us(10_001)));
+        // Four times as long as the others had it.
+        assert!(crowding.lasts(us(10_001 + 39_000)) && !crowding.lasts(us(10_001 + 41_000)));
+    }
+
+    /// The switches that a yield makes are none of the others'.
+    #[test]
+    fn a_yield_is_no_crowding() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        assert_eq!(watching.looked(us(2), || 3), None);
+        assert!(!watching.yielded(us(3)));
+        assert_eq!(watching.looked(us(4), || 4), None);
+        assert_eq!(watching.looked(us(2004), || 4), None);
+        assert!(!crowding.lasts(us(2005)));
+    }
+}
