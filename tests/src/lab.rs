@@ -279,6 +279,15 @@ impl Lab {
         self.pair.as_ref().map(Pair::wire_bytes)
     }
 
+    /// At most so many bytes a second between the sites; `None`: no limit. Without namespaces of
+    /// their own nothing happens.
+    ///
+    /// # Errors
+    /// The command that failed, and what it said.
+    pub fn limit(&self, bytes_per_s: Option<u32>) -> Result<(), String> {
+        self.pair.as_ref().map_or(Ok(()), |pair| pair.limit(bytes_per_s))
+    }
+
     /// Ends every process that is left in the lab's namespaces.
     pub fn clear_namespaces(&self) {
         if let Some(pair) = &self.pair {

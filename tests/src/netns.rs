@@ -75,15 +75,19 @@ pub struct Pair {
     names: [String; 2],
 }
 
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip")
+fn run(program: &str, arguments: &str) -> Result<(), String> {
+    let output = Command::new(program)
         .args(arguments.split_whitespace())
         .output()
-        .map_err(|error| format!("ip: {error}"))?;
+        .map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    Err(format!("{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    run("ip", arguments)
 }
 
 impl Pair {
@@ -121,6 +125,21 @@ impl Pair {
                 .sum::<u64>()
         };
         self.names.iter().map(of).sum()
+    }
+
+    /// At most so many bytes a second between the two from now on; `None`: no limit. What is held
+    /// back comes all the same.
+    ///
+    /// # Errors
+    /// The `tc` command that failed, and what it said.
+    pub fn limit(&self, bytes_per_s: Option<u32>) -> Result<(), String> {
+        // Changed in place, since a queue that is replaced drops what it holds.
+        let (rate, burst) = bytes_per_s.map_or((4_000_000_000, 10_000_000), |rate| (rate, 1600));
+        for name in &self.names {
+            let tbf = format!("tbf rate {rate}bps burst {burst} limit 100000000");
+            run("tc", &format!("-n {name} qdisc replace dev peer root {tbf}"))?;
+        }
+        Ok(())
     }
 
     /// Kills what is left in both namespaces: servers that left their parents.

@@ -21,24 +21,6 @@ pub fn child_uses(fd: Fd, how: &str) -> Result<Option<c_int>> {
     }
 }
 
-/// A child sets an option of the socket, which the library of this process does not notice.
-pub fn child_sets(fd: Fd, level: c_int, name: c_int, value: c_int) -> Result<()> {
-    unsafe extern "C" {
-        fn vfork() -> libc::pid_t;
-    }
-    let at = (&raw const value).cast();
-    // SAFETY: the child makes system calls, changes no variable of ours, and ends.
-    let child = unsafe {
-        let child = vfork();
-        if child == 0 {
-            let ret = libc::setsockopt(fd, level, name, at, size_of::<c_int>() as libc::socklen_t);
-            libc::_exit(if ret < 0 { 1 } else { 0 });
-        }
-        check_int(child)?
-    };
-    if wait_child(child)? == 0 { Ok(()) } else { Err(Error::other("the option cannot be set")) }
-}
-
 fn forked(fd: Fd, how: &str) -> Result<c_int> {
     unsafe extern "C" {
         fn vfork() -> libc::pid_t;

@@ -30,6 +30,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use yasmin_tests::lab::Mode;
+use yasmin_tests::netns::Net;
 use yasmin_tests::peer;
 
 use crate::plan::{Line, Plan};
@@ -47,8 +48,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn on_plain_tcp(script: &Path, steps: &[Step]) -> Result<Vec<Line>, String> {
-    let mut stage = Stage::new(script, None)?;
+fn on_plain_tcp(script: &Path, net: Net, steps: &[Step]) -> Result<Vec<Line>, String> {
+    let mut stage = Stage::new(script, net, None)?;
     let mut plan = Plan::new(&mut stage);
     plan.run(steps)?;
     Ok(plan.lines)
@@ -57,7 +58,7 @@ fn on_plain_tcp(script: &Path, steps: &[Step]) -> Result<Vec<Line>, String> {
 /// The kernel begins to note times some while after the first socket asks for them, and ends when
 /// the last one is gone: one that stays makes all programs find the same.
 fn times() -> Result<Stage, String> {
-    let mut stage = Stage::new(peer!("script"), None)?;
+    let mut stage = Stage::new(peer!("script"), Net::Loopback, None)?;
     stage.connect("T")?;
     stage.ask(End::A, "set T timestamp 1")?;
     for _ in 0..200_000 {
@@ -84,19 +85,20 @@ enum Verdict {
 fn judge(mood: Mood, steps: &[Step]) -> Result<Verdict, String> {
     let is_bare = steps.iter().any(Step::is_bare);
     let script = if is_bare { peer!("bare") } else { peer!("script") };
-    let lines = on_plain_tcp(script, steps)?;
+    let net = if steps.iter().any(Step::is_paced) { Net::Netns } else { Net::Loopback };
+    let lines = on_plain_tcp(script, net, steps)?;
     // There bytes of the pattern are not where they would be.
     let may_be_wrong = steps.iter().any(Step::displaces);
     let wrong = lines.iter().find(|line| line.result.as_deref().is_some_and(is_wrong));
     if let Some(line) = wrong.filter(|_| !may_be_wrong) {
         return Err(format!("on plain TCP: {line:?}"));
     }
-    let mut stage = Stage::new(script, Some(mood))?;
+    let mut stage = Stage::new(script, net, Some(mood))?;
     let Err((step, difference)) = stage.replay(&lines) else {
         return Ok(Verdict::Same { ring_bytes: stage.ring_bytes() });
     };
     for _ in 0..CONFIRMATIONS {
-        if Stage::new(script, None)?.replay(&lines).is_err() {
+        if Stage::new(script, net, None)?.replay(&lines).is_err() {
             return Ok(Verdict::Undecided);
         }
     }

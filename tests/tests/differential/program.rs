@@ -211,6 +211,11 @@ impl Step {
         matches!(self, Self::At(_, Act::Urgent { .. }))
     }
 
+    /// Needs a wire that can be slowed down.
+    pub const fn is_paced(&self) -> bool {
+        matches!(self, Self::At(_, Act::Stream { pace: Some(_), .. }))
+    }
+
     /// Needs the peer that has system calls of its own.
     pub fn is_bare(&self) -> bool {
         let is_bare = |wait: &str| wait.contains("bare") || wait.contains("aiopoll");

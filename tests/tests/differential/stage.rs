@@ -1,6 +1,7 @@
 //! Two peers that carry out a plan's commands, on plain TCP or under the library.
 
 use std::path::Path;
+use std::sync::Once;
 use std::time::Duration;
 
 use yasmin_tests::lab::{Knobs, Lab};
@@ -23,9 +24,9 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub fn new(script: &Path, mood: Option<Mood>) -> Result<Self, String> {
+    pub fn new(script: &Path, net: Net, mood: Option<Mood>) -> Result<Self, String> {
         let lab = match mood {
-            None => Lab::plain(Net::Loopback),
+            None => Lab::plain(net),
             Some(mood) => {
                 let mut knobs = Knobs::at_once();
                 // Where the other end stays with TCP, this one waits in vain, at each connection.
@@ -40,7 +41,7 @@ impl Stage {
                 if mood.chaos_permille > 0 {
                     knobs = knobs.chaos(mood.chaos_permille, mood.seed);
                 }
-                Lab::new(Net::Loopback, knobs)
+                Lab::new(net, knobs)
             }
         };
         let a = lab.start("a", &lab.a, script, &[]);
@@ -93,7 +94,7 @@ impl Stage {
 
     /// Both at once: the call that offers may wait until the other side offers too.
     pub fn connect(&mut self, name: &str) -> Result<(), String> {
-        let command = format!("connect {name} 127.0.0.1 {}", self.port);
+        let command = format!("connect {name} {} {}", self.lab.a.v4, self.port);
         self.b.say(&command);
         let accept = format!("accept L {name}");
         self.a.say(&accept);
@@ -106,6 +107,15 @@ impl Stage {
         Ok(())
     }
 
+    /// What goes by TCP comes late from now on, or no longer (0). The library is not to know: of
+    /// a socket that is set to a rate it keeps away.
+    pub fn pace(&self, bytes_per_s: u32) {
+        static TOLD: Once = Once::new();
+        if let Err(error) = self.lab.limit((bytes_per_s > 0).then_some(bytes_per_s)) {
+            TOLD.call_once(|| eprintln!("nothing comes late: {error}"));
+        }
+    }
+
     /// Carries out what was planned. `Ok`: how far it went the same way.
     ///
     /// # Errors
@@ -114,6 +124,9 @@ impl Stage {
         for (nth, line) in lines.iter().enumerate() {
             let result = if let Some(name) = line.command.strip_prefix("connect ") {
                 self.connect(name).map(|_| String::new())
+            } else if let Some(rate) = line.command.strip_prefix("pace ") {
+                self.pace(rate.parse().unwrap_or(0));
+                Ok(String::new())
             } else {
                 self.ask(line.end, &line.command)
             };

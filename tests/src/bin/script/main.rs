@@ -297,8 +297,9 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["barepoll" | "bareppoll" | "bareselect" | "bareepwait" | "aiopoll", ..] if BARE => {
             unseen::run(script, words)
         }
-        ["hold" | "announce" | "queue" | "signalled" | "vforked" | "badcall" | "unixlink", ..]
-        | ["pace", ..] => odd::run(script, words),
+        ["hold" | "announce" | "queue" | "signalled" | "vforked" | "badcall" | "unixlink", ..] => {
+            odd::run(script, words)
+        }
         _ => calls::run(script, words),
     }
 }

@@ -5,9 +5,8 @@ use std::io::Result;
 use std::os::fd::IntoRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::time::Duration;
 
-use yasmin_tests::sys::{arguments, borrowed, libc, sigio};
+use yasmin_tests::sys::{arguments, borrowed, sigio};
 
 use crate::{Object, Script, number, ok, wrong};
 
@@ -34,17 +33,6 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         ["vforked", name, how] => {
             let status = borrowed::child_uses(script.object(name)?.fd, how)?;
             status.map(|status| status.to_string()).ok_or_else(|| wrong(how))
-        }
-        // So many bytes a second at most: what TCP has comes late. The library, which leaves
-        // such a socket to TCP, is not to know.
-        ["pace", name, rate] => {
-            let (fd, rate) = (script.object(name)?.fd, number(rate)?);
-            borrowed::child_sets(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate)?;
-            if rate < 0 {
-                // What was sent last holds the next bytes back for so long still.
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            Ok(ok(()))
         }
         ["badcall", name, form] => {
             let result = match name {

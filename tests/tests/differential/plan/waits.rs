@@ -1,7 +1,7 @@
 //! Threads that sleep and what wakes them, and conversations.
 
 use super::{Plan, Target, index};
-use crate::program::Waker;
+use crate::program::{End, Waker};
 
 /// Waits end after so long, so that one that is told nothing says so.
 const PATIENCE_MS: u32 = 3000;
@@ -147,6 +147,11 @@ impl Plan<'_> {
         Ok(())
     }
 
+    fn pace(&mut self, bytes_per_s: u32) {
+        self.stage.pace(bytes_per_s);
+        self.note(End::A, format!("pace {bytes_per_s}"), None);
+    }
+
     pub(super) fn stream(
         &mut self,
         target: &Target,
@@ -157,14 +162,14 @@ impl Plan<'_> {
     ) -> Result<(), String> {
         let Some(peer) = self.both_plain(target)? else { return Ok(()) };
         if let Some(bytes_per_s) = pace {
-            self.on(&peer, &format!("pace {bytes_per_s}"))?;
+            self.pace(bytes_per_s);
         }
         let Target { prefix, name, .. } = target;
         self.does(target.end, format!("{prefix}async T gather {name} {len} {wait}"))?;
         self.on(&peer, &format!("trickle {len} {seed}"))?;
         self.does(target.end, format!("{prefix}join T"))?;
         if pace.is_some() {
-            self.on(&peer, "pace -1")?;
+            self.pace(0);
             // Nothing is held back any more once this has come.
             self.on(&peer, "sendall 1")?;
             self.on(target, "gather 1 poll")?;
