@@ -567,6 +567,9 @@ fn leave_to_pipe(
     if offset.is_null() && is_pipe { splice_ring(conn, from, pipe, len, flags) } else { None }
 }
 
+/// SPLICE_F_NONBLOCK.
+const NONBLOCK: u32 = 2;
+
 /// What is unread in the ring goes into the pipe before anything that splice takes from TCP, and
 /// what TCP has by then behind it.
 pub fn splice_ring(
@@ -576,7 +579,6 @@ pub fn splice_ring(
     len: usize,
     flags: u32,
 ) -> Option<Ret> {
-    const NONBLOCK: u32 = 2;
     let mut done = 0;
     // The first piece waits for room in the pipe, if it may; the others take what there is.
     while (done as usize) < len {
@@ -597,7 +599,6 @@ pub fn splice_ring(
 
 /// What TCP has, and the pipe has room for; waits for neither.
 fn splice_tcp(fd: c_int, pipe: c_int, len: usize) -> Ret {
-    const NONBLOCK: u32 = 2;
     // The kernel's own splice waits for bytes as the socket says.
     if tcp::ahead(fd) != Ahead::Bytes {
         return 0;

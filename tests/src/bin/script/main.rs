@@ -15,7 +15,6 @@
 //! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
 //! pingpong C first LEN ROUNDS WAIT,WAIT | gather C LEN WAIT | trickle C LEN SEED   see exchange
 //! announce C fcntl 1 | queue C 1 | signalled 100 | vforked C dup2 | badcall C FORM | unixlink U V
-//! pace C BYTES_PER_S      behind the library's back
 //! barepoll C in 100 | bareselect | bareepwait E 100 | aiopoll C in 100       `bare` alone
 //! fork P | in P COMMAND | tell P COMMAND | hear P | kill P | reap P      children
 //! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
@@ -286,7 +285,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             wait::run(script, words)
         }
         ["pairs", one, other] => pair(script, one, other),
-        ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join", ..] | ["closing", ..] => {
+        ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join" | "closing", ..] => {
             threads::run(script, words)
         }
         ["fork" | "in" | "tell" | "hear" | "kill" | "reap" | "leave", ..] => {
