@@ -16,7 +16,7 @@ use crate::set::{
     note_kernel_told,
 };
 use crate::signals::{self, Handled};
-use crate::spin::{Budget, Watched};
+use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EpollEvent, call};
 use crate::timeout::Timeout;
 use crate::{clock, epoll_ctl, process, real, spin, table, tcp};
@@ -129,69 +129,109 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
     if wait.max <= 0 {
         return wait.kernel(0, wait.timeout);
     }
-    let serial = set.serial.load(Ordering::Relaxed);
-    let start = clock::Since::now();
-    let mut has_slept = false;
-    let handled = Handled::now();
-    let mut budget = None;
     if wait.timeout.is_now() && !set.hot.is_empty() {
         spin::try_polling(&set.polling, |budget| watch(set, budget));
     }
-    loop {
-        let is_plain = set.hot.is_empty() && set.dirty.is_empty();
-        if is_plain && wait.timeout.is_now() {
-            let ret = wait.kernel(0, wait.timeout);
-            if let Some(ret) = heard(set, wait, ret, serial) {
-                return ret;
+    spin::wait(&mut Waiting {
+        set,
+        wait,
+        serial: set.serial.load(Ordering::Relaxed),
+        start: clock::Since::now(),
+        handled: Handled::now(),
+        is_plain: false,
+        has_slept: false,
+    })
+}
+
+/// A wait under way.
+struct Waiting<'a> {
+    set: &'static Set,
+    wait: &'a Wait,
+    /// The set's when the wait began: closed by another thread, its memory may serve another set.
+    serial: u32,
+    start: clock::Since,
+    handled: Handled,
+    /// The last look found nothing in the set that the kernel does not know.
+    is_plain: bool,
+    has_slept: bool,
+}
+
+impl Waiting<'_> {
+    fn heard(&self, ret: c_int) -> Found<c_int> {
+        heard(self.set, self.wait, ret, self.serial).map_or(Found::Nothing, Found::Answer)
+    }
+}
+
+impl Interests for Waiting<'_> {
+    type Answer = c_int;
+
+    fn look(&mut self, budget: Option<&Budget>) -> Found<c_int> {
+        let (set, wait) = (self.set, self.wait);
+        loop {
+            self.is_plain = set.hot.is_empty() && set.dirty.is_empty();
+            if !self.is_plain {
+                break;
             }
-            continue;
+            if !wait.timeout.is_now() {
+                return Found::Nothing;
+            }
+            if let found @ Found::Answer(_) = self.heard(wait.kernel(0, wait.timeout)) {
+                return found;
+            }
         }
-        if !is_plain {
-            let Some(_guard) = set.lock.acquire() else {
-                // In a handler that interrupted this thread's own use of the set.
-                return wait.kernel(0, wait.timeout);
-            };
-            if set.serial.load(Ordering::Relaxed) != serial {
-                // Closed by another thread: its memory may serve another set.
-                return wait.kernel(0, wait.timeout.less(&start));
-            }
-            if let Some(ret) = look(set, wait, budget.is_some()) {
-                return ret;
-            }
+        let Some(_guard) = set.lock.acquire() else {
+            // In a handler that interrupted this thread's own use of the set.
+            return Found::Answer(wait.kernel(0, wait.timeout));
+        };
+        if set.serial.load(Ordering::Relaxed) != self.serial {
+            return Found::Answer(wait.kernel(0, wait.timeout.less(&self.start)));
         }
-        let budget = budget.get_or_insert_with(|| {
-            // Which signals may interrupt under the program's mask only the kernel can tell.
-            let spins = !is_plain
-                && !spin::is_off()
-                && wait.mask.is_null()
-                && spin::allows_watch(&set.spin);
-            if spins { spin::budget_within(wait.timeout) } else { Budget::new(0) }
-        });
-        if !budget.is_spent() && !handled.is_past() {
-            match watch(set, budget) {
-                Watched::Stirs => {}
-                Watched::InVain => set.spin.was_vain(clock::ticks()),
-                Watched::GaveWay => *budget = Budget::new(0),
-            }
-            continue;
+        look(set, wait, budget.is_some()).map_or(Found::Nothing, Found::Answer)
+    }
+
+    fn budget(&mut self) -> Budget {
+        // Which signals may interrupt under the program's mask only the kernel can tell.
+        let watches = !self.is_plain
+            && !spin::is_off()
+            && self.wait.mask.is_null()
+            && spin::allows_watch(&self.set.spin);
+        if watches { spin::budget_within(self.wait.timeout) } else { Budget::new(0) }
+    }
+
+    fn is_watchable(&self) -> bool {
+        !self.handled.is_past()
+    }
+
+    fn watch(&mut self, budget: &mut Budget) -> Watched {
+        let watched = watch(self.set, budget);
+        if watched == Watched::InVain {
+            self.set.spin.was_vain(clock::ticks());
         }
-        set.falls_asleep();
+        watched
+    }
+
+    fn park(&mut self) -> Found<c_int> {
+        self.set.falls_asleep();
         // Under the lock, also when nothing is hot: who is about to offer either put its
         // registrations into the list before, or sees this sleeper.
-        let ret = park_all(set).then(|| {
-            if !is_plain && handled.is_past() {
-                return signals::interrupted();
-            }
-            let is_whole = is_plain && !has_slept;
-            wait.kernel(0, if is_whole { wait.timeout } else { wait.timeout.less(&start) })
-        });
-        has_slept = true;
-        set.wakes_up();
-        if let Some(ret) = ret
-            && let Some(ret) = heard(set, wait, ret, serial)
-        {
-            return ret;
+        if park_all(self.set) {
+            return Found::Asleep;
         }
+        self.set.wakes_up();
+        Found::Nothing
+    }
+
+    fn sleep(&mut self) -> Found<c_int> {
+        let wait = self.wait;
+        let ret = if !self.is_plain && self.handled.is_past() {
+            signals::interrupted()
+        } else {
+            let is_whole = self.is_plain && !self.has_slept;
+            wait.kernel(0, if is_whole { wait.timeout } else { wait.timeout.less(&self.start) })
+        };
+        self.has_slept = true;
+        self.set.wakes_up();
+        self.heard(ret)
     }
 }
 

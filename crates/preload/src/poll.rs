@@ -11,7 +11,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::set;
 use crate::signals::{self, Handled};
-use crate::spin::{Budget, Polling, Watched};
+use crate::spin::{Budget, Found, Interests, Polling, Watched};
 use crate::sys::{
     self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, PollFd,
     call,
@@ -134,55 +134,17 @@ impl Poll<'_> {
         ret
     }
 
-    fn wait_on_conns(&mut self) -> c_int {
-        let start = clock::Since::now();
-        let handled = Handled::now();
-        let mut budget = None;
+    fn wait_on_conns(self) -> c_int {
         if self.timeout.is_now() {
             spin::try_polling(&POLLING, |budget| self.watch(budget));
         }
-        loop {
-            let is_busy = self.rings_alone_do();
-            let asks = !is_busy && self.must_ask(budget.is_none());
-            if asks {
-                let ret = self.look();
-                if ret < 0 && (ret != -sys::EINTR || !self.any_ring()) {
-                    return sys::returned(ret as isize) as c_int;
-                }
-            } else {
-                self.fds.iter_mut().for_each(|one| one.revents = 0);
-            }
-            let found = self.add_rings();
-            if found > 0 {
-                if budget.is_some() {
-                    self.conns().for_each(|(_, conn)| conn.rx.spin.won());
-                }
-                return found;
-            }
-            if self.timeout.is_now() {
-                POLLING.found_nothing(clock::ticks());
-            }
-            if self.timeout.is_now() {
-                if asks {
-                    return 0;
-                }
-                return sys::returned(self.look() as isize) as c_int;
-            }
-            let budget = budget.get_or_insert_with(|| self.budget());
-            if !budget.is_spent() && self.any_awake() && !handled.is_past() {
-                match self.watch(budget) {
-                    Watched::Stirs => {}
-                    Watched::InVain => {
-                        self.conns().for_each(|(_, conn)| conn.rx.spin.was_vain(clock::ticks()))
-                    }
-                    Watched::GaveWay => *budget = Budget::new(0),
-                }
-                continue;
-            }
-            if let Some(ret) = self.sleep(&start, handled) {
-                return ret;
-            }
-        }
+        spin::wait(&mut Waiting {
+            poll: self,
+            start: clock::Since::now(),
+            handled: Handled::now(),
+            counted: 0,
+            slept: None,
+        })
     }
 
     /// Whether a ring has something to read, and the kernel was asked about the others just now:
@@ -289,33 +251,24 @@ impl Poll<'_> {
         };
         spin::watch_many(budget, peer_cpu, stirs, 16)
     }
+}
 
-    /// Parks what is open and sleeps in the kernel. `None`: one has something, look again.
-    fn sleep(&mut self, start: &clock::Since, handled: Handled) -> Option<c_int> {
-        let mut counted = 0;
-        let mut is_parked = true;
-        // Whom this thread is counted at: numbers may get another meaning while it sleeps.
-        let mut slept = [None; REMEMBERED];
-        for (at, one) in self.fds.iter().enumerate() {
-            counted += 1;
-            let Some(conn) = entry::conn_of(one.fd) else { continue };
-            if let Some(place) = slept.get_mut(at) {
-                *place = Some(conn.id.load(Ordering::Relaxed));
-            }
-            is_parked = fall_asleep(conn, one);
-            if !is_parked {
-                break;
-            }
-        }
-        let ret = is_parked.then(|| {
-            if handled.is_past() {
-                return signals::interrupted();
-            }
-            let timeout = self.timeout.less(start);
-            self.sleep_on_candidates(timeout)
-        });
+/// A wait under way.
+struct Waiting<'a> {
+    poll: Poll<'a>,
+    start: clock::Since,
+    handled: Handled,
+    /// At how many descriptors this thread is counted as a sleeper.
+    counted: usize,
+    /// While it sleeps: whom it is counted at, since numbers may get another meaning.
+    slept: Option<[Option<u64>; REMEMBERED]>,
+}
+
+impl Waiting<'_> {
+    fn wakes_up(&mut self) {
         let saved = sys::errno();
-        for (at, one) in self.fds[..counted].iter().enumerate() {
+        let slept = self.slept.take().unwrap_or([None; REMEMBERED]);
+        for (at, one) in self.poll.fds[..self.counted].iter().enumerate() {
             let Some(conn) = entry::conn_of(one.fd) else { continue };
             let id = Some(conn.id.load(Ordering::Relaxed));
             if slept.get(at).is_none_or(|slept| *slept == id) {
@@ -323,7 +276,79 @@ impl Poll<'_> {
             }
         }
         sys::set_errno(saved);
-        ret
+    }
+}
+
+impl Interests for Waiting<'_> {
+    type Answer = c_int;
+
+    fn look(&mut self, budget: Option<&Budget>) -> Found<c_int> {
+        let poll = &mut self.poll;
+        let is_busy = poll.rings_alone_do();
+        let asks = !is_busy && poll.must_ask(budget.is_none());
+        if asks {
+            let ret = poll.look();
+            if ret < 0 && (ret != -sys::EINTR || !poll.any_ring()) {
+                return Found::Answer(sys::returned(ret as isize) as c_int);
+            }
+        } else {
+            poll.fds.iter_mut().for_each(|one| one.revents = 0);
+        }
+        let found = poll.add_rings();
+        if found > 0 {
+            if budget.is_some() {
+                poll.conns().for_each(|(_, conn)| conn.rx.spin.won());
+            }
+            return Found::Answer(found);
+        }
+        if !poll.timeout.is_now() {
+            return Found::Nothing;
+        }
+        POLLING.found_nothing(clock::ticks());
+        Found::Answer(if asks { 0 } else { sys::returned(poll.look() as isize) as c_int })
+    }
+
+    fn budget(&mut self) -> Budget {
+        self.poll.budget()
+    }
+
+    fn is_watchable(&self) -> bool {
+        self.poll.any_awake() && !self.handled.is_past()
+    }
+
+    fn watch(&mut self, budget: &mut Budget) -> Watched {
+        let watched = self.poll.watch(budget);
+        if watched == Watched::InVain {
+            self.poll.conns().for_each(|(_, conn)| conn.rx.spin.was_vain(clock::ticks()));
+        }
+        watched
+    }
+
+    fn park(&mut self) -> Found<c_int> {
+        self.counted = 0;
+        let slept = self.slept.insert([None; REMEMBERED]);
+        for (at, one) in self.poll.fds.iter().enumerate() {
+            self.counted += 1;
+            let Some(conn) = entry::conn_of(one.fd) else { continue };
+            if let Some(place) = slept.get_mut(at) {
+                *place = Some(conn.id.load(Ordering::Relaxed));
+            }
+            if !fall_asleep(conn, one) {
+                self.wakes_up();
+                return Found::Nothing;
+            }
+        }
+        Found::Asleep
+    }
+
+    fn sleep(&mut self) -> Found<c_int> {
+        let ret = if self.handled.is_past() {
+            signals::interrupted()
+        } else {
+            self.poll.sleep_on_candidates(self.poll.timeout.less(&self.start))
+        };
+        self.wakes_up();
+        Found::Answer(ret)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
-use crate::spin::Watched;
+use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{
     self, EAGAIN, ECONNRESET, EFAULT, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
 };
@@ -23,21 +23,15 @@ use crate::{clock, config, holders, memory, offer, real, set, spin, tcp};
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
 
-/// What the loop does next, when the receive lock is let go.
-enum Next {
-    Return(Ret),
-    /// Parked for good and drained: the program's own call, with all that it asks for.
-    Verbatim,
-    /// Watch the word; then look again.
-    Watch,
-    /// Sleep in the kernel, in libc's own recv.
-    Sleep,
-    /// TCP bytes that must come first are under way: wait for them in the kernel.
-    AwaitTcp,
-    /// Everything unread lies in front of where the program peeks: wait for more in the kernel.
-    PeekBeyond {
-        offset: usize,
-    },
+/// What a receive waits for in the kernel.
+#[derive(Clone, Copy)]
+enum Sleep {
+    /// The next bytes, in libc's own recv. The thread is counted as a sleeper.
+    Recv,
+    /// TCP bytes that must come first and are under way.
+    Tcp,
+    /// The first byte at `offset`, behind everything unread, for who peeks there.
+    Beyond { offset: usize },
 }
 
 /// recv in all its forms. `None`: not for this library (any more); libc does it.
@@ -63,32 +57,8 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
     }
     let handled = Handled::now();
     let id = conn.id.load(Ordering::Relaxed);
-    let mut call = Call { conn, fd, to, flags, done: 0, watched: false, handled, id };
-    loop {
-        match call.step() {
-            Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
-            Err(Unlocked::Gone) => return None,
-            // A handler's: there is nothing for it until its thread goes on.
-            Err(Unlocked::Reentered) if call.blocks() => return Some(-(EINTR as Ret)),
-            Err(Unlocked::Reentered) => return Some(-(EAGAIN as Ret)),
-            Ok(Next::Return(ret)) => return Some(ret),
-            Ok(Next::Verbatim) => return None,
-            Ok(Next::Watch) => call.watch(),
-            Ok(Next::Sleep) => {
-                let ret = call.sleep();
-                if let Some(ret) = ret {
-                    return Some(ret);
-                }
-            }
-            Ok(Next::PeekBeyond { offset }) => return Some(call.peek_beyond(offset)),
-            Ok(Next::AwaitTcp) => {
-                let ret = call.await_tcp();
-                if ret <= 0 {
-                    return Some(if call.done > 0 { call.done as Ret } else { ret });
-                }
-            }
-        }
-    }
+    let sleep = Sleep::Recv;
+    spin::wait(&mut Call { conn, fd, to, flags, done: 0, sleep, handled, id })
 }
 
 /// A receive of no bytes waits until there are some, and leaves them.
@@ -114,8 +84,8 @@ struct Call<'a> {
     to: Buffers<'a>,
     flags: c_int,
     done: usize,
-    /// The word was watched in this call, without success.
-    watched: bool,
+    /// What it sleeps for, when it does.
+    sleep: Sleep,
     /// Signals that this thread had handled when the call began.
     handled: Handled,
     /// The connection that the call began on: another thread may close it, and memory and
@@ -138,8 +108,9 @@ impl Call<'_> {
         self.flags & MSG_PEEK != 0
     }
 
-    /// Everything that can be had without waiting, then what comes next. One hold of the lock.
-    fn step(&mut self) -> Result<Next, Unlocked> {
+    /// Everything that can be had without waiting, under one hold of the lock. `is_spent`: this
+    /// call has watched long enough.
+    fn step(&mut self, is_spent: bool) -> Result<Found<Option<Ret>>, Unlocked> {
         let conn = self.conn;
         let guard = self.lock()?;
         let receiver = conn.receiver();
@@ -157,7 +128,7 @@ impl Call<'_> {
             let left = self.to.len_bytes - self.done;
             let Ok(view) = receiver.look(|| conn.read_position()) else {
                 drop(guard);
-                return Ok(Next::Return(self.broken()));
+                return Ok(answer(self.broken()));
             };
             if self.peeks()
                 && let Some(offset) = ring_offset(&receiver, self.fd)
@@ -170,7 +141,7 @@ impl Call<'_> {
                     conn.note_ring_read(unread_bytes);
                     let goes_on = match self.take_ring(&receiver, unread_bytes as usize) {
                         Ok(goes_on) => goes_on,
-                        Err(fault) => return Ok(Next::Return(self.result(fault))),
+                        Err(fault) => return Ok(answer(self.result(fault))),
                     };
                     if !goes_on {
                         // What is peeked at in the ring and in TCP are one short read.
@@ -179,7 +150,7 @@ impl Call<'_> {
                         if goes_on && tcp::ahead(self.fd) == Ahead::Bytes {
                             self.take_tcp(&receiver, left);
                         }
-                        return Ok(Next::Return(self.done as Ret));
+                        return Ok(answer(self.done as Ret));
                     }
                     if self.done == self.to.len_bytes {
                         return Ok(self.finish(&receiver));
@@ -192,19 +163,19 @@ impl Call<'_> {
                         if self.done > 0 && !all || !blocks {
                             return Ok(self.finish_with(&receiver, ret));
                         }
-                        return Ok(Next::AwaitTcp);
+                        return Ok(self.sleeps(Sleep::Tcp));
                     }
                     let unread = receiver.unread_bytes() as usize;
                     let is_whole = u64::try_from(ret) == Ok(limit_bytes);
                     if self.peeks() && is_whole && unread > 0 && self.done < self.to.len_bytes {
                         // What is peeked at in TCP and in the ring are one short read.
                         if let Err(fault) = self.take_ring(&receiver, unread) {
-                            return Ok(Next::Return(self.result(fault)));
+                            return Ok(answer(self.result(fault)));
                         }
                         if receiver.phase() == Phase::Parked {
                             self.peek_past(limit_bytes as usize);
                         }
-                        return Ok(Next::Return(self.done as Ret));
+                        return Ok(answer(self.done as Ret));
                     }
                     // An end before what was promised: a reset took it, and what follows it is
                     // not in order. The stream ends here.
@@ -212,7 +183,9 @@ impl Call<'_> {
                         return Ok(self.finish_with(&receiver, ret));
                     }
                 }
-                View::Tcp if receiver.is_never() && self.done == 0 => return Ok(Next::Verbatim),
+                View::Tcp if receiver.is_never() && self.done == 0 => {
+                    return Ok(Found::Answer(None));
+                }
                 View::Tcp => {
                     if self.done > 0 {
                         let ahead = tcp::ahead(self.fd);
@@ -224,23 +197,20 @@ impl Call<'_> {
                             return Ok(self.finish(&receiver));
                         }
                     }
-                    let sleeps_at_once = blocks && (self.watched || !self.may_watch(&receiver));
-                    if sleeps_at_once {
-                        self.fall_asleep();
-                        return Ok(Next::Sleep);
+                    if blocks && (is_spent || !self.may_watch(&receiver)) {
+                        return Ok(self.fall_asleep());
                     }
                     let ret = self.take_tcp(&receiver, left);
                     if ret == -(EAGAIN as Ret) {
                         self.dry(true);
                         self.offer(&receiver);
                         if !blocks {
-                            return Ok(Next::Return(self.result(ret)));
+                            return Ok(answer(self.result(ret)));
                         }
                         if receiver.phase() == Phase::Parked {
-                            self.fall_asleep();
-                            return Ok(Next::Sleep);
+                            return Ok(self.fall_asleep());
                         }
-                        return Ok(Next::Watch);
+                        return Ok(Found::Nothing);
                     }
                     if ret <= 0 || !all || self.done == self.to.len_bytes {
                         return Ok(self.finish_with(&receiver, ret));
@@ -248,25 +218,17 @@ impl Call<'_> {
                 }
                 View::Empty { state } => {
                     if self.done > 0 && !all {
-                        return Ok(Next::Return(self.done as Ret));
+                        return Ok(answer(self.done as Ret));
                     }
-                    if state == State::Offered && !self.is_dry() {
+                    if state == State::Offered && (!self.is_dry() || receiver.is_hinted()) {
                         receiver.park();
                         continue;
                     }
-                    if blocks && !self.watched && !spin::is_off() {
-                        return Ok(Next::Watch);
-                    }
                     if blocks {
-                        // Park; whether it worked or not, the next look tells.
-                        let phase = receiver.phase();
-                        if receiver.park() == Park::Parked {
-                            conn.note_parked(phase);
-                        }
-                        continue;
+                        return Ok(Found::Nothing);
                     }
                     if !self.tcp_needs_a_look(&receiver, state) {
-                        return Ok(Next::Return(self.result(-(EAGAIN as Ret))));
+                        return Ok(answer(self.result(-(EAGAIN as Ret))));
                     }
                     receiver.park();
                 }
@@ -346,7 +308,12 @@ impl Call<'_> {
 
     /// Peeks from the program's SO_PEEK_OFF on, where the ring has unread bytes. The kernel counts
     /// from its own first one, and is told each time where that is.
-    fn peek_from(&mut self, offset: usize, view: View, receiver: &Receiver<'_, Pages>) -> Next {
+    fn peek_from(
+        &mut self,
+        offset: usize,
+        view: View,
+        receiver: &Receiver<'_, Pages>,
+    ) -> Found<Option<Ret>> {
         let before = match view {
             View::TcpUpTo { limit_bytes } => usize::try_from(limit_bytes).unwrap_or(usize::MAX),
             _ => 0,
@@ -369,11 +336,11 @@ impl Call<'_> {
             tcp::set_peek_offset(self.fd, skip);
             ret = self.take_tcp(receiver, self.to.len_bytes - self.done);
             if ret == -(EAGAIN as Ret) && self.done == 0 && self.blocks() {
-                return Next::PeekBeyond { offset };
+                return self.sleeps(Sleep::Beyond { offset });
             }
         }
         tcp::set_peek_offset(self.fd, offset + self.done);
-        Next::Return(self.result(ret))
+        answer(self.result(ret))
     }
 
     /// Waits for the first byte at `offset`, behind everything that is there; the kernel knows
@@ -421,25 +388,25 @@ impl Call<'_> {
 
     /// The call ends with what it has, or `ret`; end of stream closes the other direction to
     /// the ring.
-    fn finish_with(&self, receiver: &Receiver<'_, Pages>, ret: Ret) -> Next {
+    fn finish_with(&self, receiver: &Receiver<'_, Pages>, ret: Ret) -> Found<Option<Ret>> {
         if ret == 0 || is_end(ret) {
             receiver.never_offer();
             self.conn.park_tx_for_good(self.fd);
-            return Next::Return(self.result(ret));
+            return answer(self.result(ret));
         }
         if ret < 0 {
-            return Next::Return(self.result(ret));
+            return answer(self.result(ret));
         }
         self.finish(receiver)
     }
 
-    fn finish(&self, receiver: &Receiver<'_, Pages>) -> Next {
+    fn finish(&self, receiver: &Receiver<'_, Pages>) -> Found<Option<Ret>> {
         if receiver.phase() == Phase::Parked && !self.peeks() {
             // A short read found TCP empty; after a full one it may hold more.
             self.dry(self.done < self.to.len_bytes);
             self.offer(receiver);
         }
-        Next::Return(self.done as Ret)
+        answer(self.done as Ret)
     }
 
     /// Whether TCP was empty when it was last read, but for what raised the hint since.
@@ -459,42 +426,19 @@ impl Call<'_> {
         offer::offer(self.conn, self.fd, receiver);
     }
 
+    fn sleeps(&mut self, sleep: Sleep) -> Found<Option<Ret>> {
+        self.sleep = sleep;
+        Found::Asleep
+    }
+
     /// Counts this thread as a sleeper, so that no other one offers. Under the lock.
-    fn fall_asleep(&self) {
+    fn fall_asleep(&mut self) -> Found<Option<Ret>> {
         self.conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.sleeps(Sleep::Recv)
     }
 
-    fn watch(&mut self) {
-        self.watched = true;
-        let conn = self.conn;
-        let Some(_pin) = conn.pin(self.fd) else { return };
-        let receiver = conn.receiver();
-        let watched = spin::watch(
-            spin::budget(),
-            || receiver.block.sender_cpu(),
-            || {
-                receiver.stirs()
-                    || receiver.phase() == Phase::Offered && receiver.hinted()
-                    || !conn.is_at(self.fd)
-            },
-        );
-        if watched == Watched::Stirs {
-            // What stirred may be TCP: then park and read it without sleeping first.
-            self.watched = false;
-            conn.rx.spin.won();
-            if receiver.phase() == Phase::Offered
-                && !receiver.stirs()
-                && let Ok(_rx) = conn.lock_rx(self.fd)
-            {
-                receiver.park();
-            }
-        } else if watched == Watched::InVain {
-            conn.rx.spin.was_vain(clock::ticks());
-        }
-    }
-
-    /// Sleeps in libc's recv, parked, without limit. `Some`: the call ends.
-    fn sleep(&mut self) -> Option<Ret> {
+    /// Sleeps in libc's recv, parked, without limit.
+    fn sleep_in_recv(&mut self) -> Found<Option<Ret>> {
         let mut pieces = [NO_PIECE; 16];
         let left = self.to.len_bytes - self.done;
         let pieces = self.to.rest(self.done, left, &mut pieces);
@@ -510,31 +454,27 @@ impl Call<'_> {
         };
         let Ok(_rx) = self.lock() else {
             // Closed by another thread meanwhile; its memory is gone.
-            return Some(self.result(ret));
+            return answer(self.result(ret));
         };
         let side = self.conn.side();
         side.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
-        self.watched = false;
         let receiver = self.conn.receiver();
-        if ret > 0 && goes_on {
+        if ret <= 0 {
+            return self.finish_with(&receiver, ret);
+        }
+        if goes_on {
             // Still parked: nobody offers while somebody sleeps.
             let ret = self.take_tcp(&receiver, left);
             if ret == -(EAGAIN as Ret) || ret > 0 && self.done < self.to.len_bytes {
-                return None;
+                return Found::Part;
             }
-            let Next::Return(ret) = self.finish_with(&receiver, ret) else { return None };
-            return Some(ret);
+            return self.finish_with(&receiver, ret);
         }
-        if ret > 0 {
-            if !self.peeks() {
-                side.rx.tcp_bytes.add(ret as u64);
-            }
-            self.done += ret as usize;
-            let Next::Return(ret) = self.finish(&receiver) else { return None };
-            return Some(ret);
+        if !self.peeks() {
+            side.rx.tcp_bytes.add(ret as u64);
         }
-        let Next::Return(ret) = self.finish_with(&receiver, ret) else { return None };
-        Some(ret)
+        self.done += ret as usize;
+        self.finish(&receiver)
     }
 
     /// Sleeps until TCP has something, and leaves it there.
@@ -555,6 +495,78 @@ impl Call<'_> {
         tcp::reset(self.fd);
         self.result(-(ECONNRESET as Ret))
     }
+}
+
+impl Interests for Call<'_> {
+    /// `None`: libc's.
+    type Answer = Option<Ret>;
+
+    fn look(&mut self, budget: Option<&Budget>) -> Found<Option<Ret>> {
+        let before = self.done;
+        match self.step(budget.is_some_and(Budget::is_spent)) {
+            Ok(Found::Nothing) if self.done > before => Found::Part,
+            Ok(found) => found,
+            Err(Unlocked::Gone) if self.done > 0 => answer(self.done as Ret),
+            Err(Unlocked::Gone) => Found::Answer(None),
+            // A handler's: there is nothing for it until its thread goes on.
+            Err(Unlocked::Reentered) if self.blocks() => answer(-(EINTR as Ret)),
+            Err(Unlocked::Reentered) => answer(-(EAGAIN as Ret)),
+        }
+    }
+
+    fn budget(&mut self) -> Budget {
+        if spin::is_off() { Budget::new(0) } else { spin::budget() }
+    }
+
+    fn is_watchable(&self) -> bool {
+        !self.handled.is_past()
+    }
+
+    fn watch(&mut self, budget: &mut Budget) -> Watched {
+        let conn = self.conn;
+        // Gone, as a look will tell.
+        let Some(_pin) = conn.pin(self.fd) else { return Watched::GaveWay };
+        let receiver = conn.receiver();
+        let stirs = || {
+            let may_be_tcp = receiver.phase() == Phase::Offered && receiver.is_hinted();
+            receiver.stirs() || may_be_tcp || !conn.is_at(self.fd)
+        };
+        let watched = spin::watch(budget, || receiver.block.sender_cpu(), stirs);
+        match watched {
+            Watched::Stirs => conn.rx.spin.won(),
+            Watched::InVain => conn.rx.spin.was_vain(clock::ticks()),
+            Watched::GaveWay => {}
+        }
+        watched
+    }
+
+    /// Whether it worked or not, the next look tells.
+    fn park(&mut self) -> Found<Option<Ret>> {
+        if let Ok(_rx) = self.lock() {
+            let receiver = self.conn.receiver();
+            let phase = receiver.phase();
+            if receiver.park() == Park::Parked {
+                self.conn.note_parked(phase);
+            }
+        }
+        Found::Nothing
+    }
+
+    fn sleep(&mut self) -> Found<Option<Ret>> {
+        match self.sleep {
+            Sleep::Recv => self.sleep_in_recv(),
+            Sleep::Beyond { offset } => answer(self.peek_beyond(offset)),
+            Sleep::Tcp => match self.await_tcp() {
+                ret if ret > 0 => Found::Part,
+                _ if self.done > 0 => answer(self.done as Ret),
+                ret => answer(ret),
+            },
+        }
+    }
+}
+
+const fn answer(ret: Ret) -> Found<Option<Ret>> {
+    Found::Answer(Some(ret))
 }
 
 /// SO_PEEK_OFF, where it counts from a byte in front of the ring's unread ones or one of them.

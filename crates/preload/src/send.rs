@@ -11,7 +11,7 @@ use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
-use crate::spin::Watched;
+use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
 use crate::{clock, config, memory, real, recv, set, spin, tcp, text};
 
@@ -27,16 +27,6 @@ const TCP_AGAIN_US: u64 = 1_000_000;
 
 /// After this many full rings it asks for a larger one.
 const FULL_BEFORE_GROWTH: u32 = 2;
-
-enum Next {
-    Return(Ret),
-    /// Parked for good: the program's own call, with all that it asks for.
-    Verbatim,
-    /// The ring is full: watch the head; then look again.
-    Watch,
-    /// The rest goes by TCP, in libc's own send, which may sleep.
-    Kernel,
-}
 
 /// What a call sends: the program's memory, or a file.
 #[derive(Clone, Copy)]
@@ -78,28 +68,7 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
     }
     let handled = Handled::now();
     let id = conn.id.load(Ordering::Relaxed);
-    let mut call = Call { conn, fd, from, flags, done: 0, watched: false, handled, id };
-    loop {
-        match call.step() {
-            Err(Unlocked::Gone) if call.done > 0 => return Some(call.done as Ret),
-            Err(Unlocked::Gone) => return None,
-            Err(Unlocked::Reentered) => {
-                let sender = conn.sender();
-                sender.park_interrupted();
-                let ret = call.kernel(flags);
-                sender.hint();
-                return Some(ret);
-            }
-            Ok(Next::Return(ret)) => return Some(ret),
-            Ok(Next::Verbatim) => return None,
-            Ok(Next::Watch) => call.watch(),
-            Ok(Next::Kernel) => {
-                if let Some(ret) = call.sleep() {
-                    return Some(ret);
-                }
-            }
-        }
-    }
+    spin::wait(&mut Call { conn, fd, from, flags, done: 0, has_watched: false, handled, id })
 }
 
 /// libc sent on behalf of `send`, which had nothing to do with it.
@@ -118,7 +87,8 @@ struct Call<'a> {
     from: Source<'a>,
     flags: c_int,
     done: usize,
-    watched: bool,
+    /// It watched since it last sent anything by ring.
+    has_watched: bool,
     /// Signals that this thread had handled when the call began.
     handled: Handled,
     /// The connection that the call began on: another thread may close it, and memory and
@@ -133,7 +103,9 @@ impl Call<'_> {
         if is_same { Ok(guard) } else { Err(Unlocked::Gone) }
     }
 
-    fn step(&mut self) -> Result<Next, Unlocked> {
+    /// Everything that can be sent without waiting, under one hold of the lock. `is_spent`: this
+    /// call has watched long enough.
+    fn step(&mut self, is_spent: bool) -> Result<Found<Option<Ret>>, Unlocked> {
         let conn = self.conn;
         let _guard = self.lock()?;
         let sender = conn.sender();
@@ -145,7 +117,7 @@ impl Call<'_> {
             let was_open = sender.is_open();
             let Ok(room) = sender.room(left) else {
                 tcp::reset(self.fd);
-                return Ok(Next::Return(self.result(-(ECONNRESET as Ret))));
+                return Ok(answer(self.result(-(ECONNRESET as Ret))));
             };
             match room {
                 Room::Ring(write) => {
@@ -173,28 +145,27 @@ impl Call<'_> {
                     }
                     let len = left.min(write.room_bytes as usize);
                     let len = match self.fill(&sender, &write, len) {
-                        Ok(0) => return Ok(Next::Return(self.done as Ret)),
+                        Ok(0) => return Ok(answer(self.done as Ret)),
                         Ok(len) => len,
-                        Err(ret) => return Ok(Next::Return(self.result(ret))),
+                        Err(ret) => return Ok(answer(self.result(ret))),
                     };
                     self.note_cpu(&sender);
                     match sender.publish(&write, len as u32, position) {
                         Ok(Publish::Done) => {
                             self.done += len;
                             conn.side().tx.ring_bytes.add(len as u64);
-                            if self.watched {
+                            if core::mem::take(&mut self.has_watched) {
                                 conn.tx.spin.won();
-                                self.watched = false;
                             }
                         }
                         Ok(Publish::Retry) => {}
                         Err(_) => {
                             tcp::reset(self.fd);
-                            return Ok(Next::Return(self.result(-(ECONNRESET as Ret))));
+                            return Ok(answer(self.result(-(ECONNRESET as Ret))));
                         }
                     }
                     if self.done == self.from.len_bytes() {
-                        return Ok(Next::Return(self.done as Ret));
+                        return Ok(answer(self.done as Ret));
                     }
                 }
                 Room::Full => {
@@ -204,15 +175,15 @@ impl Call<'_> {
                         continue;
                     }
                     let grows = self.wants_growth(&sender);
-                    if !self.watched && !grows {
-                        return Ok(Next::Watch);
+                    if !is_spent && !grows {
+                        return Ok(Found::Nothing);
                     }
                     // A ring that has its full size holds about what TCP's buffers would have taken;
                     // of a smaller one a program would see short writes that TCP does not give.
                     let is_grown = sender.class() >= conn.max_class();
                     if self.done > 0 && !self.blocks() && is_grown {
                         set::write_cut_short(self.fd);
-                        return Ok(Next::Return(self.done as Ret));
+                        return Ok(answer(self.done as Ret));
                     }
                     // TCP's own buffers take it from here, so that a program that relies on
                     // them does not wait where it would not have waited.
@@ -221,7 +192,7 @@ impl Call<'_> {
                 }
                 Room::Tcp if sender.is_never() && self.done == 0 => {
                     conn.apply_cork(self.fd);
-                    return Ok(Next::Verbatim);
+                    return Ok(Found::Answer(None));
                 }
                 Room::Tcp => {
                     conn.side().tx.parked.add(u64::from(was_open));
@@ -260,9 +231,9 @@ impl Call<'_> {
 
     /// Bytes of this connection went past this library, in an order that nobody knows: better a
     /// reset than bytes in the wrong place.
-    fn passed_by(&self) -> Next {
+    fn passed_by(&self) -> Found<Option<Ret>> {
         tcp::reset(self.fd);
-        Next::Return(self.result(-(ECONNRESET as Ret)))
+        answer(self.result(-(ECONNRESET as Ret)))
     }
 
     /// Whether that has happened while the ring was open, at bounded intervals.
@@ -344,7 +315,7 @@ impl Call<'_> {
     }
 
     /// Tries without sleeping, under the lock; what is left may have to sleep outside it.
-    fn by_tcp(&mut self, sender: &Sender<'_, Pages>) -> Next {
+    fn by_tcp(&mut self, sender: &Sender<'_, Pages>) -> Found<Option<Ret>> {
         let conn = self.conn;
         if self.is_passed_by() {
             return self.passed_by();
@@ -356,13 +327,13 @@ impl Call<'_> {
         if ret > 0 {
             self.sent(sender, ret);
             if self.done == self.from.len_bytes() || !self.blocks() {
-                return Next::Return(self.done as Ret);
+                return answer(self.done as Ret);
             }
         } else if ret != -(EAGAIN as Ret) || !self.blocks() {
-            return Next::Return(self.result(ret));
+            return answer(self.result(ret));
         }
         conn.side().tx.kernel_senders.fetch_add(1, Ordering::SeqCst);
-        Next::Kernel
+        Found::Asleep
     }
 
     fn sent(&mut self, sender: &Sender<'_, Pages>, ret: Ret) {
@@ -376,8 +347,7 @@ impl Call<'_> {
     }
 
     /// The rest in libc's send, without the lock; nobody opens the direction meanwhile.
-    /// `None`: there were more pieces than one send takes.
-    fn sleep(&mut self) -> Option<Ret> {
+    fn sleep_in_send(&mut self) -> Found<Option<Ret>> {
         // A file goes on in the kernel: sendfile cannot be told not to wait.
         let looks_again = self.done > 0 && matches!(self.from, Source::Buffers(_));
         let mut tried = self.from.len_bytes() - self.done;
@@ -395,18 +365,19 @@ impl Call<'_> {
             Source::File { .. } => self.kernel(self.flags),
         };
         let Ok(_guard) = self.lock() else {
-            return Some(self.result(ret));
+            return answer(self.result(ret));
         };
         self.conn.side().tx.kernel_senders.fetch_sub(1, Ordering::SeqCst);
         if ret > 0 && looks_again {
-            return None;
+            return Found::Part;
         }
         if ret > 0 {
             let sender = self.conn.sender();
             self.sent(&sender, ret);
         }
+        // There were more pieces than one send takes.
         let goes_on = ret == tried as Ret && self.done < self.from.len_bytes();
-        (!goes_on).then(|| self.result(ret))
+        if goes_on { Found::Part } else { answer(self.result(ret)) }
     }
 
     /// One send in the kernel of what is left.
@@ -429,30 +400,67 @@ impl Call<'_> {
     fn result(&self, ret: Ret) -> Ret {
         if self.done > 0 { self.done as Ret } else { ret }
     }
+}
+
+impl Interests for Call<'_> {
+    /// `None`: libc's.
+    type Answer = Option<Ret>;
+
+    fn look(&mut self, budget: Option<&Budget>) -> Found<Option<Ret>> {
+        let before = self.done;
+        match self.step(budget.is_some_and(Budget::is_spent)) {
+            Ok(Found::Nothing) if self.done > before => Found::Part,
+            Ok(found) => found,
+            Err(Unlocked::Gone) if self.done > 0 => answer(self.done as Ret),
+            Err(Unlocked::Gone) => Found::Answer(None),
+            Err(Unlocked::Reentered) => {
+                let sender = self.conn.sender();
+                sender.park_interrupted();
+                let ret = self.kernel(self.flags);
+                sender.hint();
+                answer(ret)
+            }
+        }
+    }
+
+    fn budget(&mut self) -> Budget {
+        let watches = !spin::is_off() && spin::allows_watch(&self.conn.tx.spin);
+        if watches { spin::budget() } else { Budget::new(0) }
+    }
+
+    fn is_watchable(&self) -> bool {
+        !self.handled.is_past()
+    }
 
     /// Waits awake for the receiver to make room.
-    fn watch(&mut self) {
-        self.watched = true;
+    fn watch(&mut self, budget: &mut Budget) -> Watched {
+        self.has_watched = true;
         let conn = self.conn;
-        if spin::is_off() || !spin::allows_watch(&conn.tx.spin) {
-            return;
-        }
-        let Some(_pin) = conn.pin(self.fd) else { return };
+        // Gone, as a look will tell.
+        let Some(_pin) = conn.pin(self.fd) else { return Watched::GaveWay };
         let sender = conn.sender();
         let head = sender.head_raw();
         let word = sender.block.word_raw();
-        let watched = spin::watch(
-            spin::budget(),
-            || sender.block.receiver_cpu(),
-            || sender.head_raw() != head || sender.block.word_raw() != word,
-        );
-        if watched == Watched::Stirs {
-            // As long as the receiver reads on, waiting for it is worth it.
-            self.watched = false;
-        } else if watched == Watched::InVain {
+        let stirs = || sender.head_raw() != head || sender.block.word_raw() != word;
+        let watched = spin::watch(budget, || sender.block.receiver_cpu(), stirs);
+        if watched == Watched::InVain {
             conn.tx.spin.was_vain(clock::ticks());
         }
+        watched
     }
+
+    /// The ring is full, and nobody waits for it any longer.
+    fn park(&mut self) -> Found<Option<Ret>> {
+        self.look(Some(&Budget::new(0)))
+    }
+
+    fn sleep(&mut self) -> Found<Option<Ret>> {
+        self.sleep_in_send()
+    }
+}
+
+const fn answer(ret: Ret) -> Found<Option<Ret>> {
+    Found::Answer(Some(ret))
 }
 
 fn raw_send(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicIsize, Ordering};
 
-pub use yasmin_wait::{Backoff, Budget, Polling, Watched};
+pub use yasmin_wait::{Backoff, Budget, Found, Interests, Polling, Watched, wait};
 use yasmin_wait::{Crowding, Rate, Watching};
 
 use crate::config::SPIN_US;
@@ -107,11 +107,11 @@ pub fn try_polling(polling: &Polling, watch: impl FnOnce(&mut Budget) -> Watched
 /// Watches `stirs` until it is true, as long as the budget lasts. A peer that last ran on this
 /// very CPU needs it: yield to it.
 pub fn watch(
-    mut budget: Budget,
+    budget: &mut Budget,
     peer_cpu: impl Fn() -> u32,
     stirs: impl FnMut() -> bool,
 ) -> Watched {
-    watch_many(&mut budget, peer_cpu, stirs, 64)
+    watch_many(budget, peer_cpu, stirs, 64)
 }
 
 /// The same, where one look costs more: `looks` of them between two looks at the clock.

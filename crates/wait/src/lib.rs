@@ -7,13 +7,18 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
 mod backoff;
 mod crowding;
+mod engine;
 mod polling;
 mod watching;
 
 pub use backoff::Backoff;
 pub use crowding::Crowding;
+pub use engine::{Found, Interests, wait};
 pub use polling::{Occasion, Polling};
 pub use watching::{Budget, Watched, Watching};
 
