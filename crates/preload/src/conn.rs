@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use yasmin_channel::side::Side;
 use yasmin_channel::{self as channel};
-use yasmin_ring::{Pages, Phase, Receiver, Sender};
+use yasmin_ring::{Pages, Park, Phase, Receiver, Sender};
 
 use crate::lock::{Guard, Taken};
 use crate::slab::{Pooled, Slab};
@@ -94,6 +94,16 @@ pub enum Unlocked {
     Reentered,
     /// The descriptor was closed or replaced meanwhile.
     Gone,
+}
+
+/// What came of parking a receiving direction, for who is about to sleep.
+pub enum Parked {
+    /// Whatever comes, the kernel tells.
+    Whole,
+    /// The kernel tells of what comes first, and has to be asked again for what is behind it.
+    BehindTcp,
+    /// Something came, or is there: look again.
+    Not,
 }
 
 /// What the broker handed out.
@@ -628,14 +638,39 @@ impl Conn {
             if receiver.look(|| self.read_position()).is_err() {
                 return false;
             }
-            if receiver.park() == yasmin_ring::Park::Parked {
+            if receiver.park() == Park::Parked {
                 return true;
             }
         }
         false
     }
 
-    /// The same, of one that is not in the table yet.
+    /// Parks the receiving direction for a thread that is about to sleep, which is counted already
+    /// or holds the lock of whatever counts it; `is_telling`: whether there is something that it
+    /// must not sleep over. Under the receive lock.
+    pub fn park_to_sleep(
+        &self,
+        fd: c_int,
+        is_telling: impl Fn(&Receiver<'_, Pages>) -> bool,
+    ) -> Parked {
+        let receiver = self.receiver();
+        if receiver.look(|| self.read_position()).is_err() {
+            // The kernel tells of that.
+            tcp::reset(fd);
+            return Parked::Whole;
+        }
+        if is_telling(&receiver) {
+            return Parked::Not;
+        }
+        let phase = receiver.phase();
+        if receiver.park() == Park::Moved {
+            return Parked::Not;
+        }
+        self.note_parked(phase);
+        if receiver.is_behind_tcp() { Parked::BehindTcp } else { Parked::Whole }
+    }
+
+    /// As `pin`, of one that is not in the table yet.
     pub fn pin_fresh(&self) -> Pin<'_> {
         self.pins.fetch_add(1, Ordering::SeqCst);
         Pin(self)

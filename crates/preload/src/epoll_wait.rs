@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use yasmin_ring::{Park, Phase, Room, View};
 use yasmin_wire::State;
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Parked};
 use crate::entry::{self, Entry};
 use crate::set::registration::{self, Registration};
 use crate::set::{
@@ -140,6 +140,7 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
         handled: Handled::now(),
         is_plain: false,
         has_slept: false,
+        naps: false,
     })
 }
 
@@ -154,6 +155,8 @@ struct Waiting<'a> {
     /// The last look found nothing in the set that the kernel does not know.
     is_plain: bool,
     has_slept: bool,
+    /// A ring has bytes behind those that TCP has yet to give.
+    naps: bool,
 }
 
 impl Waiting<'_> {
@@ -214,24 +217,29 @@ impl Interests for Waiting<'_> {
         self.set.falls_asleep();
         // Under the lock, also when nothing is hot: who is about to offer either put its
         // registrations into the list before, or sees this sleeper.
-        if park_all(self.set) {
-            return Found::Asleep;
+        match park_all(self.set) {
+            Parked::Whole => self.naps = false,
+            Parked::BehindTcp => self.naps = true,
+            Parked::Not => {
+                self.set.wakes_up();
+                return Found::Nothing;
+            }
         }
-        self.set.wakes_up();
-        Found::Nothing
+        Found::Asleep
     }
 
     fn sleep(&mut self) -> Found<c_int> {
         let wait = self.wait;
+        let is_whole = self.is_plain && !self.has_slept;
+        let left = if is_whole { wait.timeout } else { wait.timeout.less(&self.start) };
         let ret = if !self.is_plain && self.handled.is_past() {
             signals::interrupted()
         } else {
-            let is_whole = self.is_plain && !self.has_slept;
-            wait.kernel(0, if is_whole { wait.timeout } else { wait.timeout.less(&self.start) })
+            wait.kernel(0, if self.naps { left.nap() } else { left })
         };
         self.has_slept = true;
         self.set.wakes_up();
-        self.heard(ret)
+        if ret == 0 && self.naps && !left.is_now() { Found::Nothing } else { self.heard(ret) }
     }
 }
 
@@ -536,10 +544,11 @@ fn watch(set: &Set, budget: &mut Budget) -> Watched {
     spin::watch_many(budget, peer_cpu, stirs, 8)
 }
 
-/// Parks every hot connection, so that the thread may sleep. False: one has something.
-fn park_all(set: &Set) -> bool {
-    let Some(_guard) = set.lock.acquire() else { return true };
+/// Parks every hot connection, so that the thread may sleep.
+fn park_all(set: &Set) -> Parked {
+    let Some(_guard) = set.lock.acquire() else { return Parked::Whole };
     set.flush();
+    let mut parked = Parked::Whole;
     let mut index = 0;
     while let Some(one) = set.hot.get(index) {
         let Some(Ok((conn, _rx))) = one.conn().map(|it| it.lock_rx(one.at()).map(|rx| (it, rx)))
@@ -548,26 +557,20 @@ fn park_all(set: &Set) -> bool {
             index += 1;
             continue;
         };
+        match conn.park_to_sleep(one.at(), |receiver| is_telling(one, receiver)) {
+            Parked::Not => return Parked::Not,
+            Parked::BehindTcp if one.is_armed() && one.asked() & (IN | RDNORM) != 0 => {
+                parked = Parked::BehindTcp;
+            }
+            _ => {}
+        }
         let receiver = conn.receiver();
-        if receiver.look(|| conn.read_position()).is_err() {
-            tcp::reset(one.at());
-            set.drop_hot(one);
-            continue;
-        }
-        if is_telling(one, &receiver) {
-            return false;
-        }
-        let phase = receiver.phase();
-        if receiver.park() == Park::Moved {
-            return false;
-        }
-        conn.note_parked(phase);
         // Ring bytes behind TCP's, or not asked for now, are told of later.
-        if receiver.is_drained() {
+        if receiver.is_drained() || receiver.is_broken() {
             set.drop_hot(one);
         } else {
             index += 1;
         }
     }
-    true
+    parked
 }

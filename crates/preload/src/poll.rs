@@ -5,9 +5,9 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use yasmin_ring::{Park, Phase, Room, View};
+use yasmin_ring::{Phase, Room, View};
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Parked};
 use crate::entry::{self, Entry};
 use crate::set;
 use crate::signals::{self, Handled};
@@ -17,7 +17,7 @@ use crate::sys::{
     call,
 };
 use crate::timeout::Timeout;
-use crate::{clock, in_flight, process, real, spin, tcp};
+use crate::{clock, in_flight, process, real, spin};
 
 /// How often a poll that is served by rings asks the kernel all the same, in microseconds.
 const LOOK_US: u64 = 20;
@@ -144,6 +144,7 @@ impl Poll<'_> {
             handled: Handled::now(),
             counted: 0,
             slept: None,
+            naps: false,
         })
     }
 
@@ -262,6 +263,8 @@ struct Waiting<'a> {
     counted: usize,
     /// While it sleeps: whom it is counted at, since numbers may get another meaning.
     slept: Option<[Option<u64>; REMEMBERED]>,
+    /// A ring has bytes behind those that TCP has yet to give.
+    naps: bool,
 }
 
 impl Waiting<'_> {
@@ -326,6 +329,7 @@ impl Interests for Waiting<'_> {
 
     fn park(&mut self) -> Found<c_int> {
         self.counted = 0;
+        self.naps = false;
         let slept = self.slept.insert([None; REMEMBERED]);
         for (at, one) in self.poll.fds.iter().enumerate() {
             self.counted += 1;
@@ -333,50 +337,39 @@ impl Interests for Waiting<'_> {
             if let Some(place) = slept.get_mut(at) {
                 *place = Some(conn.id.load(Ordering::Relaxed));
             }
-            if !fall_asleep(conn, one) {
-                self.wakes_up();
-                return Found::Nothing;
+            match fall_asleep(conn, one) {
+                Parked::Whole => {}
+                Parked::BehindTcp => self.naps = true,
+                Parked::Not => {
+                    self.wakes_up();
+                    return Found::Nothing;
+                }
             }
         }
         Found::Asleep
     }
 
     fn sleep(&mut self) -> Found<c_int> {
+        let left = self.poll.timeout.less(&self.start);
         let ret = if self.handled.is_past() {
             signals::interrupted()
         } else {
-            self.poll.sleep_on_candidates(self.poll.timeout.less(&self.start))
+            self.poll.sleep_on_candidates(if self.naps { left.nap() } else { left })
         };
         self.wakes_up();
-        Found::Answer(ret)
+        if ret == 0 && self.naps && !left.is_now() { Found::Nothing } else { Found::Answer(ret) }
     }
 }
 
-/// Counts this thread as a sleeper on `conn` and parks it. False: it has something to read.
-fn fall_asleep(conn: &'static Conn, one: &PollFd) -> bool {
-    let Ok(_rx) = conn.lock_rx(one.fd) else { return true };
+/// Counts this thread as a sleeper on `conn` and parks it.
+fn fall_asleep(conn: &'static Conn, one: &PollFd) -> Parked {
+    let Ok(_rx) = conn.lock_rx(one.fd) else { return Parked::Whole };
     conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
-    if one.events & (POLLIN | POLLRDNORM) == 0 {
-        return conn.park_rx(&conn.receiver());
+    if one.events & (POLLIN | POLLRDNORM) != 0 {
+        return conn.park_to_sleep(one.fd, |receiver| receiver.has_ring_next());
     }
-    let receiver = conn.receiver();
-    match receiver.look(|| conn.read_position()) {
-        Ok(View::Ring { .. }) => false,
-        Ok(View::Empty { .. }) => {
-            let phase = receiver.phase();
-            let parked = receiver.park() == Park::Parked;
-            if parked {
-                conn.note_parked(phase);
-            }
-            parked
-        }
-        // Parked, or TCP has to come first: the kernel tells.
-        Ok(_) => true,
-        Err(_) => {
-            tcp::reset(one.fd);
-            true
-        }
-    }
+    // With unread bytes too.
+    if conn.park_rx(&conn.receiver()) { Parked::Whole } else { Parked::Not }
 }
 
 fn wake_up(conn: &'static Conn, fd: c_int) {

@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use yasmin_ring::{Pages, Park, Phase, Receiver, View};
+use yasmin_ring::{Pages, Phase, Receiver, View};
 use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
@@ -57,8 +57,8 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
     }
     let handled = Handled::now();
     let id = conn.id.load(Ordering::Relaxed);
-    let sleep = Sleep::Recv;
-    spin::wait(&mut Call { conn, fd, to, flags, done: 0, sleep, handled, id })
+    let (sleep, awaits) = (Sleep::Recv, None);
+    spin::wait(&mut Call { conn, fd, to, flags, done: 0, sleep, awaits, handled, id })
 }
 
 /// A receive of no bytes waits until there are some, and leaves them.
@@ -86,6 +86,8 @@ struct Call<'a> {
     done: usize,
     /// What it sleeps for, when it does.
     sleep: Sleep,
+    /// Since when it has waited for TCP bytes that must come first.
+    awaits: Option<clock::Since>,
     /// Signals that this thread had handled when the call began.
     handled: Handled,
     /// The connection that the call began on: another thread may close it, and memory and
@@ -477,18 +479,18 @@ impl Call<'_> {
         self.finish(&receiver)
     }
 
-    /// Sleeps until TCP has something, and leaves it there.
-    fn await_tcp(&mut self) -> Ret {
+    /// Naps until TCP has something, and leaves it there. `Part`: look again.
+    fn await_tcp(&mut self) -> Found<Option<Ret>> {
         if self.handled.ends_call(self.fd, self.done, sys::SO_RCVTIMEO) {
-            return -(EINTR as Ret);
+            return answer(self.result(-(EINTR as Ret)));
         }
-        if self.done > 0 {
-            return tcp::sleep_until(self.fd, sys::POLLIN, sys::SO_RCVTIMEO);
+        let start = self.awaits.get_or_insert_with(clock::Since::now);
+        let left = tcp::timeout(self.fd, sys::SO_RCVTIMEO).less(start);
+        if left.is_now() {
+            return answer(self.result(-(EAGAIN as Ret)));
         }
-        let mut byte = 0u8;
-        // SAFETY: one byte of ours.
-        let ret = unsafe { real::recv(self.fd, &raw mut byte, 1, MSG_PEEK) };
-        if ret < 0 { -(sys::errno() as Ret) } else { ret }
+        tcp::poll(self.fd, sys::POLLIN, left.nap());
+        Found::Part
     }
 
     fn broken(&self) -> Ret {
@@ -543,11 +545,7 @@ impl Interests for Call<'_> {
     /// Whether it worked or not, the next look tells.
     fn park(&mut self) -> Found<Option<Ret>> {
         if let Ok(_rx) = self.lock() {
-            let receiver = self.conn.receiver();
-            let phase = receiver.phase();
-            if receiver.park() == Park::Parked {
-                self.conn.note_parked(phase);
-            }
+            let _ = self.conn.park_to_sleep(self.fd, |receiver| receiver.has_ring_next());
         }
         Found::Nothing
     }
@@ -556,11 +554,7 @@ impl Interests for Call<'_> {
         match self.sleep {
             Sleep::Recv => self.sleep_in_recv(),
             Sleep::Beyond { offset } => answer(self.peek_beyond(offset)),
-            Sleep::Tcp => match self.await_tcp() {
-                ret if ret > 0 => Found::Part,
-                _ if self.done > 0 => answer(self.done as Ret),
-                ret => answer(ret),
-            },
+            Sleep::Tcp => self.await_tcp(),
         }
     }
 }

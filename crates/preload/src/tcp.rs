@@ -167,9 +167,14 @@ pub fn timeout(fd: c_int, option: c_int) -> Timeout {
 /// Sleeps until one of `events` is there, in libc's poll: any handler ends it. Returns what
 /// poll found, or minus errno: EAGAIN after the socket's own timeout.
 pub fn sleep_until(fd: c_int, events: i16, option: c_int) -> Ret {
+    poll(fd, events, timeout(fd, option))
+}
+
+/// The same, with a timeout of its own.
+pub fn poll(fd: c_int, events: i16, timeout: Timeout) -> Ret {
     let mut one = PollFd { fd, events, revents: 0 };
     // SAFETY: one pollfd of ours.
-    let ret = unsafe { real::poll(&raw mut one, 1, timeout(fd, option).ms()) };
+    let ret = unsafe { real::poll(&raw mut one, 1, timeout.ms()) };
     match ret {
         0 => -(EAGAIN as Ret),
         1.. => Ret::from(one.revents),

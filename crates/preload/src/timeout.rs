@@ -8,6 +8,10 @@ use crate::clock::Since;
 use crate::memory;
 use crate::sys::TimeSpec;
 
+/// How long to sleep for TCP bytes that have ring bytes behind them: another thread may read the
+/// former, and then nothing wakes who sleeps over the latter.
+const NAP_NS: i64 = 1_000_000;
+
 /// How long a wait may take.
 #[derive(Clone, Copy)]
 pub struct Timeout {
@@ -30,6 +34,11 @@ impl Timeout {
             return None;
         }
         Some(Self { ns: time.sec.saturating_mul(1_000_000_000).saturating_add(time.nsec) })
+    }
+
+    /// As much of it as a nap takes.
+    pub fn nap(self) -> Self {
+        Self { ns: if self.ns < 0 { NAP_NS } else { self.ns.min(NAP_NS) } }
     }
 
     pub fn is_now(self) -> bool {

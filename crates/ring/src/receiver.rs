@@ -339,6 +339,13 @@ impl<M: Memory> Receiver<'_, M> {
         self.state.tcp_left.get() == 0 && self.state.head.get() != self.state.tail_seen.get()
     }
 
+    /// Whether, as far as the last look saw, ring bytes lie behind some that TCP has yet to give.
+    /// Who sleeps for those must not sleep for long: another thread may take them first, and the
+    /// kernel knows nothing of what is behind.
+    pub fn is_behind_tcp(&self) -> bool {
+        self.state.tcp_left.get() > 0
+    }
+
     /// Whether the sender says that it sent by TCP since this was last asked.
     pub fn hinted(&self) -> bool {
         let hint = self.block.tcp_hint.load(Ordering::Acquire);

@@ -109,6 +109,10 @@ impl Tcp {
         kernel.take(usize::MAX)
     }
 
+    pub fn has_some(&self) -> bool {
+        !self.kernel.lock().unwrap().queue.is_empty()
+    }
+
     /// The FIN has come and everything before it is read.
     pub fn ended(&self) -> bool {
         let kernel = self.kernel.lock().unwrap();
