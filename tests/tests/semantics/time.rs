@@ -26,7 +26,7 @@ fn receive_timeout() {
 fn send_timeout_and_full_buffers() {
     check(|duo| {
         duo.warm("C");
-        duo.quiet_a("fill C");
+        duo.quiet_a("brim C");
         duo.a("poll C out 30");
         duo.a("send C 100 dontwait");
         duo.a("set C sndtimeo 60");
