@@ -4,6 +4,8 @@
 
 use core::ffi::c_int;
 
+use yasmin_call::receive::Ahead;
+
 use crate::real;
 use crate::sys::{
     self, EAGAIN, FIONREAD, PollFd, Ret, SIOCOUTQ, SOL_SOCKET, SOL_TCP, TCP_INFO, call,
@@ -47,16 +49,7 @@ fn queue(fd: c_int, request: usize) -> Option<u64> {
     (ret >= 0 && bytes >= 0).then_some(bytes as u64)
 }
 
-/// What a read that has something already finds in TCP.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Ahead {
-    Nothing,
-    Bytes,
-    /// The read ends here: before an error with nothing in front of it, which a read would take
-    /// away, and before an urgent byte, which it would pass over.
-    Stop,
-}
-
+/// What a read that has something already finds behind it.
 pub fn ahead(fd: c_int) -> Ahead {
     let found = sys::poll_now(fd, sys::POLLIN);
     let is_at_error = found & sys::POLLERR != 0 && queue(fd, FIONREAD).is_none_or(|len| len == 0);

@@ -4,6 +4,8 @@
 
 use core::ffi::{c_int, c_void};
 
+use yasmin_call::receive::Ahead;
+
 use super::{check, counted, counted_if, entered, piece, piece_cut, receive, transmit, way_of};
 use crate::clock::Since;
 use crate::conn::Conn;
@@ -12,7 +14,7 @@ use crate::iov::{self, Buffers};
 use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Way};
-use crate::tcp::{self, Ahead};
+use crate::tcp;
 use crate::timeout::Timeout;
 use crate::{entry, guest, in_flight, life, memory, options, passing, process, real, recv, send};
 
