@@ -7,6 +7,7 @@
 # make fuzz, asan     longer hunts; need a nightly toolchain
 # make soak           waits in random interleavings; SOAK=1000 for longer
 # make cost           what the library costs where it does nothing, and waits on many sockets
+# make runtimes       echo servers of many runtimes, over plain TCP and through rings
 # make numa-test      placement on an emulated machine with two NUMA nodes; by hand
 # make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
 # make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
@@ -52,7 +53,7 @@ VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: soak cost build surface demo test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
+.PHONY: soak cost runtimes build surface demo test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
 
@@ -133,6 +134,14 @@ COST ?= 5
 cost: build
 	$(CARGO) build --release -p yasmin-tests --bin cost
 	YASMIN_BIN_DIR=$(RELEASE) $(RELEASE)/cost $(COST)
+
+# Options and names, as in: make runtimes RUNTIMES="--rounds 5 --json out.json tokio-multi redis"
+RUNTIMES ?=
+
+# What is not installed is left out: see tests/src/runtimes. YASMIN_PYTHON: one with grpcio.
+runtimes: build
+	$(CARGO) build --release -p yasmin-tests --bin runtimes --bin tokio-echo
+	YASMIN_BIN_DIR=$(RELEASE) $(RELEASE)/runtimes $(RUNTIMES)
 
 licences:
 	$(CARGO) deny --log-level error check licenses bans sources

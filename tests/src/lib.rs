@@ -24,6 +24,7 @@ pub mod lab;
 pub mod netns;
 pub mod pattern;
 pub mod process;
+pub mod runtimes;
 pub mod script;
 pub mod status;
 pub mod stream;
