@@ -171,7 +171,8 @@ impl Interests for Waiting<'_> {
     fn look(&mut self, budget: Option<&Budget>) -> Found<c_int> {
         let (set, wait) = (self.set, self.wait);
         loop {
-            self.is_plain = set.hot.is_empty() && set.dirty.is_empty();
+            let watches = budget.is_some_and(|budget| !budget.is_spent());
+            self.is_plain = !watches && set.hot.is_empty() && set.dirty.is_empty();
             if !self.is_plain {
                 break;
             }
@@ -194,7 +195,8 @@ impl Interests for Waiting<'_> {
 
     fn budget(&mut self) -> Budget {
         // Which signals may interrupt under the program's mask only the kernel can tell.
-        let watches = !self.is_plain
+        let is_worth_it = !self.is_plain || self.set.wanted.swap(0, Ordering::Relaxed) != 0;
+        let watches = is_worth_it
             && !spin::is_off()
             && self.wait.mask.is_null()
             && spin::allows_watch(&self.set.spin);

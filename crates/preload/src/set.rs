@@ -77,6 +77,9 @@ pub struct Set {
     pub serial: AtomicU32,
     /// Threads that sleep on it, or are about to.
     pub sleepers: AtomicU32,
+    /// Not 0: a thread would have offered, had nobody slept on it. The next wait watches before it
+    /// sleeps, so that others can.
+    pub wanted: AtomicU32,
     /// Not 0: closed, and its memory not given back yet.
     pub closed: AtomicU32,
     /// Bits of why other eyes are on it, 0 if none: then all is parked.
@@ -142,6 +145,7 @@ pub fn created(fd: c_int) {
     set.dirty.clear();
     for field in [
         &set.sleepers,
+        &set.wanted,
         &set.closed,
         &set.foreign,
         &set.slot,
@@ -290,7 +294,11 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
     let Some(_registry) = REGISTRY.acquire() else { return false };
     registration::at(fd).all(|one| {
         let Some(set) = one.set() else { return true };
-        if one.asked() & (ONESHOT | EXCLUSIVE) != 0 || !set.may_offer() {
+        if one.asked() & (ONESHOT | EXCLUSIVE) != 0 {
+            return false;
+        }
+        if !set.may_offer() {
+            set.wanted.store(1, Ordering::Relaxed);
             return false;
         }
         if one.hot.load(Ordering::Relaxed) != 0 {
