@@ -7,12 +7,14 @@ use core::sync::atomic::Ordering;
 
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
-use crate::set::registration::{self, DIRTY, IN_KERNEL, PRESENT, REGISTRY, Registration, SPENT};
+use crate::set::registration::{
+    self, ARMED, DIRTY, IN_KERNEL, PRESENT, REGISTRY, Registration, SPENT, TOKENED, WAKES,
+};
 use crate::set::{
     self, ADD, DEL, EDGE, EXCLUSIVE, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels, is_telling,
 };
-use crate::sys::{self, EEXIST, EpollEvent, call};
-use crate::{holders, memory, real};
+use crate::sys::{self, EEXIST, EpollEvent, POLLERR, POLLHUP, call};
+use crate::{holders, memory, real, text};
 
 /// Whether any set that watches this one wants events of it.
 fn is_asked_for(set: &Set) -> bool {
@@ -60,6 +62,9 @@ pub unsafe fn ctl(
     set.touch();
     let ret = {
         let Some(_guard) = set.lock.acquire() else { return kernel() };
+        if registration::is_token(asked.data) && set.tokenless.swap(1, Ordering::Relaxed) == 0 {
+            set.take_tokens_back();
+        }
         let ret = ctl_locked(set, op, fd, asked, kernel);
         // Who goes to sleep counts itself, /then/ tells the kernel, under this lock.
         if set.sleepers.load(Ordering::SeqCst) != 0 {
@@ -101,22 +106,35 @@ fn ctl_locked(
         }
         return ret;
     };
-    if one.has(SPENT) {
-        return ctl_spent(set, op, one, asked, kernel);
-    }
     let is_present = one.has(PRESENT);
-    let special = (asked.events | one.asked()) & (ONESHOT | EXCLUSIVE) != 0;
-    let is_late = entry::conn_of(fd).is_some() && !special && !set.is_foreign();
+    let special = asked.events | one.asked();
+    let is_oneshot = special & ONESHOT != 0;
+    let is_late = entry::conn_of(fd).is_some()
+        && special & EXCLUSIVE == 0
+        && !set.is_foreign()
+        && (!is_oneshot || set.may_use_tokens() && text::is_clean());
+    if !is_late {
+        set.flush();
+        if !is_present {
+            // It was taken back, and is gone now.
+            let ret = kernel();
+            if op == ADD && ret == 0 {
+                added(set, fd, asked);
+            }
+            return ret;
+        }
+        if one.has(SPENT) && !one.has(IN_KERNEL) {
+            return ctl_spent(set, op, one, asked, kernel);
+        }
+    }
     match op {
         ADD if is_late && !is_present => {
             one.add(PRESENT);
-            one.note(asked);
-            mark_dirty(set, one);
+            arm(set, one, asked);
             0
         }
         MOD if is_late && is_present => {
-            one.note(asked);
-            mark_dirty(set, one);
+            arm(set, one, asked);
             0
         }
         DEL if is_late && is_present => {
@@ -124,14 +142,9 @@ fn ctl_locked(
             mark_dirty(set, one);
             0
         }
-        ADD if !is_present => {
-            // Taken back, and the kernel has not been told yet.
-            set.flush();
-            let ret = kernel();
-            if ret == 0 {
-                added(set, fd, asked);
-            }
-            ret
+        ADD if is_present && !one.has(IN_KERNEL) => {
+            sys::set_errno(EEXIST);
+            -1
         }
         _ => {
             set.flush();
@@ -141,11 +154,25 @@ fn ctl_locked(
                     let_go(set, one);
                 } else {
                     one.note(asked);
+                    one.remove(SPENT | TOKENED);
+                    kernel_has(one);
                 }
             }
             ret
         }
     }
+}
+
+/// The program asks anew, and the kernel hears of it later.
+fn arm(set: &Set, one: &'static Registration, asked: EpollEvent) {
+    one.note(asked);
+    one.remove(SPENT | TOKENED);
+    if asked.events & ONESHOT != 0 {
+        // Only here: whatever the kernel tells by the program's own data was asked for before.
+        one.add(TOKENED);
+        set.tokens.store(1, Ordering::SeqCst);
+    }
+    mark_dirty(set, one);
 }
 
 /// The kernel took it.
@@ -156,7 +183,14 @@ fn added(set: &'static Set, fd: c_int, asked: EpollEvent) {
         return;
     };
     one.note(asked);
-    one.add(PRESENT | IN_KERNEL);
+    one.add(PRESENT);
+    kernel_has(one);
+}
+
+/// By the program's own call, and its own data.
+fn kernel_has(one: &Registration) {
+    one.add(IN_KERNEL | ARMED);
+    one.kernel_events.store(0, Ordering::Relaxed);
 }
 
 fn let_go(set: &Set, one: &'static Registration) {
@@ -175,9 +209,8 @@ fn ctl_spent(
     match op {
         MOD if asked.events & EXCLUSIVE == 0 => {
             one.note(asked);
-            one.remove(SPENT);
-            one.add(IN_KERNEL);
-            set.kernel_ctl(ADD, one);
+            one.remove(SPENT | TOKENED);
+            set.arm_kernel(one);
             0
         }
         DEL => {
@@ -192,18 +225,22 @@ fn ctl_spent(
     }
 }
 
-/// The ring told of a one-shot registration: nothing more is told until it is armed again.
-pub fn spend(set: &Set, one: &Registration) {
-    set.kernel_ctl(DEL, one);
-    one.remove(IN_KERNEL | DIRTY);
+/// The ring told of a one-shot registration: nothing more is told until it is armed again. The
+/// kernel learns that before it is asked again.
+pub fn spend(set: &Set, one: &'static Registration) {
     one.add(SPENT);
+    mark_dirty(set, one);
+    if set.sleepers.load(Ordering::SeqCst) != 0 {
+        set.flush();
+    }
 }
 
 /// Others sleep on the set, and the socket has bytes in its ring, which the kernel would
 /// tell them of. It tells that the socket can be written instead, in a registration that
 /// only `told` sees: who wakes looks at the rings.
 pub fn wake_sleepers(set: &Set, one: &Registration) {
-    set.woken.store(1, Ordering::SeqCst);
+    set.tokens.store(1, Ordering::SeqCst);
+    one.add(WAKES);
     // What comes by TCP still wakes, too.
     let asked = one.asked() & !(EDGE | ONESHOT | EXCLUSIVE);
     let mut event = EpollEvent { events: OUT | asked, data: one.token() };
@@ -212,29 +249,54 @@ pub fn wake_sleepers(set: &Set, one: &Registration) {
     unsafe { call!(epoll_ctl, set, MOD, one.number(), &raw mut event) };
 }
 
-/// Takes the events of `wake_sleepers` out of the `count` behind `skip` that the kernel
-/// gave, and gives those registrations back what the program asked for. Who gets one has to
-/// look at the rings. Under the lock.
-pub fn take_wake_ups(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_int {
-    if count <= 0 || set.woken.load(Ordering::Relaxed) == 0 {
+/// What the kernel gave in `count` events behind `skip`, as the program is to see it. Wake-ups
+/// go, and their registrations get back what the program asked for: who took one has to look at
+/// the rings. One-shot registrations get the program's data, and are spent. Returns how many
+/// remain. Under the lock.
+pub fn told(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_int {
+    if count <= 0 || set.tokens.load(Ordering::Relaxed) == 0 {
         return count;
     }
     let mut kept = skip;
     for at in skip..skip + count as usize {
         // SAFETY: the kernel filled these in.
-        let event = unsafe { events.add(at).read_unaligned() };
-        if registration::is_token(event.data) {
-            let one = registration::by_token(event.data);
-            if let Some(one) = one.filter(|one| one.is_of(set) && !one.has(SPENT)) {
-                set.kernel_ctl(MOD, one);
-            }
+        let mut event = unsafe { events.add(at).read_unaligned() };
+        let is_own =
+            registration::is_token(event.data) && set.tokenless.load(Ordering::Relaxed) == 0;
+        if is_own && !told_by_token(set, &mut event) {
             continue;
         }
         // SAFETY: as above.
         unsafe { events.add(kept).write_unaligned(event) };
         kept += 1;
     }
+    if set.sleepers.load(Ordering::SeqCst) != 0 {
+        set.flush();
+    }
     (kept - skip) as c_int
+}
+
+/// Whether the program is to see the event.
+fn told_by_token(set: &Set, event: &mut EpollEvent) -> bool {
+    let Some(one) = registration::by_token(set, event.data) else { return false };
+    if one.has(WAKES) || one.asked() & ONESHOT == 0 {
+        // The first to see a wake-up takes it back; it may have been seen several times.
+        if one.has(WAKES) && one.is_armed() {
+            set.arm_kernel(one);
+        }
+        return false;
+    }
+    one.remove(ARMED);
+    let wanted = one.asked() | POLLERR as u32 | POLLHUP as u32;
+    if !one.is_armed() || event.events & wanted == 0 {
+        // Its ring has told meanwhile, or the program asks for something else by now.
+        mark_dirty(set, one);
+        return false;
+    }
+    one.add(SPENT);
+    event.events &= wanted;
+    event.data = one.data.load(Ordering::Relaxed);
+    true
 }
 
 /// A connection was registered, or registered anew. Under the lock.
@@ -246,7 +308,8 @@ fn registered(set: &Set, conn: &'static Conn, one: &'static Registration) {
     // Told again, as the kernel does after MOD.
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
     // Not for good: programs move a connection from such a set to another one.
-    let is_special = one.asked() & (ONESHOT | EXCLUSIVE) != 0;
+    let asked = one.asked();
+    let is_special = asked & EXCLUSIVE != 0 || asked & ONESHOT != 0 && !one.has(TOKENED);
     let has_room = is_kernels(&receiver) || set.push_hot(one);
     if is_special || is_elsewhere || !set.may_offer() || !has_room {
         conn.park_rx(&receiver);

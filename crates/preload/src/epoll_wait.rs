@@ -12,7 +12,7 @@ use crate::conn::{Conn, Parked};
 use crate::entry::{self, Entry};
 use crate::set::registration::{self, Registration};
 use crate::set::{
-    EDGE, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDNORM, Set, WRNORM, is_telling,
+    EDGE, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Set, WRNORM, is_telling,
     note_kernel_told,
 };
 use crate::signals::{self, Handled};
@@ -70,6 +70,10 @@ impl Wait {
 /// Rings' and kernel's events are only told in one wait where to find pairs of them takes no
 /// more steps than this.
 const MERGE_STEPS: u32 = 1 << 16;
+
+/// How often the kernel is asked about a one-shot registration that its open ring tells of, in
+/// microseconds.
+const KERNEL_LOOK_US: u64 = 500;
 
 /// Puts events of one registration that both the rings and the kernel told into one: the first
 /// `found` are of the one, the `more` behind them of the other. Returns how many of the `more`
@@ -185,7 +189,8 @@ impl Interests for Waiting<'_> {
         }
         let Some(_guard) = set.lock.acquire() else {
             // In a handler that interrupted this thread's own use of the set.
-            return Found::Answer(wait.kernel(0, wait.timeout));
+            let told = wait.kernel(0, wait.timeout);
+            return Found::Answer(epoll_ctl::told(set, wait.events, 0, told));
         };
         if set.serial.load(Ordering::Relaxed) != self.serial {
             return Found::Answer(wait.kernel(0, wait.timeout.less(&self.start)));
@@ -287,17 +292,16 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
     None
 }
 
-/// What the kernel's own wait gave, without the events of `wake_sleepers`. `None`: look at
-/// the rings.
+/// What the kernel's own wait gave, as the program is to see it. `None`: look at the rings.
 fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
-    if ret <= 0 || set.woken.load(Ordering::Relaxed) == 0 {
+    if ret <= 0 || set.tokens.load(Ordering::Relaxed) == 0 {
         return Some(ret);
     }
     let Some(_guard) = set.lock.acquire() else { return Some(ret) };
     if set.serial.load(Ordering::Relaxed) != serial {
         return Some(ret);
     }
-    let kept = epoll_ctl::take_wake_ups(set, wait.events, 0, ret);
+    let kept = epoll_ctl::told(set, wait.events, 0, ret);
     if kept == ret {
         return Some(ret);
     }
@@ -363,7 +367,7 @@ fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
     let told = wait.look(found);
     // What is told of as long as it lasts may be told again at once.
     set.kernel_due.store(u32::from(told > 0), Ordering::Relaxed);
-    epoll_ctl::take_wake_ups(set, wait.events, found, told)
+    epoll_ctl::told(set, wait.events, found, told)
 }
 
 /// Adds what the rings have to the `told` events that the kernel gave, also where there is
@@ -418,9 +422,10 @@ fn collect(set: &Set, wait: &Wait, skip: usize) -> usize {
             one.idle.store(0, Ordering::Relaxed);
             let asked = one.asked();
             if asked & ONESHOT != 0 {
-                // The kernel is asked now or never: it tells one event of this, too.
-                let kernels = sys::poll_now(one.at(), asked as i16);
-                events |= u32::from(kernels as u16);
+                if kernel_may_have_more(one) {
+                    // It is asked now or never: it tells one event of this, too.
+                    events |= u32::from(sys::poll_now(one.at(), asked as i16) as u16);
+                }
                 epoll_ctl::spend(set, one);
             }
             let event = EpollEvent { events, data: one.data.load(Ordering::Relaxed) };
@@ -434,6 +439,16 @@ fn collect(set: &Set, wait: &Wait, skip: usize) -> usize {
     }
     set.cursor.store(index, Ordering::Relaxed);
     found - skip
+}
+
+/// Whether the kernel may have something to tell of a one-shot registration whose ring does. Who
+/// ends a connection parks it; one whose end was killed shows within a short time.
+fn kernel_may_have_more(one: &Registration) -> bool {
+    let known = ONESHOT | EDGE | IN | RDNORM | OUT | WRNORM | RDHUP;
+    one.asked() & !known != 0
+        || one.conn().is_none_or(|conn| {
+            conn.receiver().phase() != Phase::Open || conn.due(&conn.rx.looked_at, KERNEL_LOOK_US)
+        })
 }
 
 /// What a hot registration has to tell, besides what the kernel knows. `is_last`: the

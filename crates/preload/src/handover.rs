@@ -21,7 +21,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::image::Image;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
-use crate::{clock, holders, life, process, residue, table, tcp};
+use crate::{clock, holders, life, process, residue, set, table, tcp};
 
 /// How long an exec waits for other processes to let go of what has bytes unread, all of its
 /// connections together.
@@ -54,6 +54,7 @@ pub fn before_exec(image: impl Fn() -> Image) {
     if way == Way::Borrowed {
         return;
     }
+    set::before_exec();
     // What it does not inherit is closed.
     for fd in 0..table::end() {
         match entry::get(fd) {

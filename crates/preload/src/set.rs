@@ -36,12 +36,15 @@ use crate::spin::{Backoff, Polling};
 use crate::sys::{self, EpollEvent, call};
 use crate::{holders, process, table};
 use list::List;
-use registration::{DIRTY, IN_KERNEL, ORPHAN, PRESENT, REGISTRY, Registration};
+use registration::{
+    ARMED, DIRTY, IN_KERNEL, ORPHAN, PRESENT, REGISTRY, Registration, TOKENED, WAKES,
+};
 
 pub const IN: u32 = 1;
 pub const OUT: u32 = 4;
 pub const RDNORM: u32 = 0x40;
 pub const WRNORM: u32 = 0x100;
+pub const RDHUP: u32 = 0x2000;
 pub const EXCLUSIVE: u32 = 1 << 28;
 pub const ONESHOT: u32 = 1 << 30;
 pub const EDGE: u32 = 1 << 31;
@@ -88,8 +91,10 @@ pub struct Set {
     pub slot: AtomicU32,
     /// Not 0: it watched another set at some time.
     pub outer: AtomicU32,
-    /// Not 0: its sleepers were woken by `wake_sleepers` at some time.
-    pub woken: AtomicU32,
+    /// Not 0: the kernel was given tokens at some time, and its answers may have some.
+    pub tokens: AtomicU32,
+    /// Not 0: the program's own data looks like tokens.
+    pub tokenless: AtomicU32,
     /// Not 0: it was passed on over a Unix socket, and may come back as another number.
     pub passed: AtomicU32,
     pub hot: List<Registration>,
@@ -150,7 +155,8 @@ pub fn created(fd: c_int) {
         &set.foreign,
         &set.slot,
         &set.outer,
-        &set.woken,
+        &set.tokens,
+        &set.tokenless,
         &set.passed,
         &set.cursor,
         &set.kernel_due,
@@ -294,7 +300,8 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
     let Some(_registry) = REGISTRY.acquire() else { return false };
     registration::at(fd).all(|one| {
         let Some(set) = one.set() else { return true };
-        if one.asked() & (ONESHOT | EXCLUSIVE) != 0 {
+        let asked = one.asked();
+        if asked & EXCLUSIVE != 0 || asked & ONESHOT != 0 && !one.has(TOKENED) {
             return false;
         }
         if !set.may_offer() {
@@ -353,6 +360,18 @@ pub fn watched_from_outside(fd: c_int) {
     if let Some(set) = of(fd) {
         set.touch();
         set.make_foreign(FOR_GOOD);
+    }
+}
+
+/// The next program may look at this one's sets, and knows no tokens.
+pub fn before_exec() {
+    for set in (0..table::end()).filter_map(of) {
+        if set.tokens.load(Ordering::Relaxed) != 0
+            && let Some(_guard) = set.lock.acquire()
+        {
+            set.flush();
+            set.take_tokens_back();
+        }
     }
 }
 
@@ -442,6 +461,7 @@ impl Set {
     pub fn before_fork(&'static self) {
         if let Some(_guard) = self.lock.acquire() {
             self.flush();
+            self.take_tokens_back();
         }
         if self.slot.load(Ordering::Relaxed) == 0 {
             match holders::take_slot() {
@@ -511,6 +531,7 @@ impl Set {
         }
         if let Some(_guard) = self.lock.acquire() {
             self.flush();
+            self.take_tokens_back();
             let mut index = 0;
             while let Some(one) = self.hot.get(index) {
                 let Some(Ok((conn, _rx))) =
@@ -557,19 +578,61 @@ impl Set {
     }
 
     pub fn kernel_ctl(&self, op: c_int, one: &Registration) {
-        let data = one.data.load(Ordering::Relaxed);
-        let mut event = EpollEvent { events: one.asked(), data };
+        let (events, data) = (one.asked(), one.kernel_data());
+        let mut event = EpollEvent { events, data };
+        one.kernel_events.store(events, Ordering::Relaxed);
+        one.remove(WAKES);
         let set = self.fd.load(Ordering::Relaxed);
         // SAFETY: event is ours.
         unsafe { call!(epoll_ctl, set, op, one.number(), &raw mut event) };
     }
 
-    /// What the program changed and the kernel does not know yet.
+    /// Gives the kernel what the program asks for.
+    pub fn arm_kernel(&self, one: &Registration) {
+        self.kernel_ctl(if one.has(IN_KERNEL) { MOD } else { ADD }, one);
+        one.add(IN_KERNEL | ARMED);
+    }
+
+    /// Takes it out of the kernel's set.
+    pub fn take_from_kernel(&self, one: &Registration) {
+        if one.has(IN_KERNEL) {
+            self.kernel_ctl(DEL, one);
+            one.remove(IN_KERNEL | ARMED);
+        }
+    }
+
+    /// What the program changed, or was told, and the kernel does not know yet.
     pub fn tell_kernel(&self, one: &Registration) {
         one.remove(DIRTY);
-        self.kernel_ctl(if one.has(PRESENT) { MOD } else { DEL }, one);
-        if !one.has(PRESENT) {
-            one.remove(IN_KERNEL);
+        if one.is_armed() {
+            let has_it = one.has(IN_KERNEL) && one.has(ARMED) && one.has(TOKENED);
+            // A one-shot told of by its ring, and armed again.
+            if !has_it || one.kernel_events.load(Ordering::Relaxed) != one.asked() {
+                self.arm_kernel(one);
+            }
+        } else if !one.has(PRESENT) || one.has(ARMED) {
+            // One that the kernel has told of stays: it tells nothing more.
+            self.take_from_kernel(one);
+        }
+    }
+
+    /// Whether one-shot registrations may be known to the kernel by tokens: nobody else waits.
+    pub fn may_use_tokens(&self) -> bool {
+        !self.is_foreign()
+            && self.slot.load(Ordering::Relaxed) == 0
+            && self.tokenless.load(Ordering::Relaxed) == 0
+    }
+
+    /// The kernel gets the program's own data back. Under the lock.
+    pub fn take_tokens_back(&self) {
+        if self.tokens.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for one in registration::all(|one| one.is_of(self) && one.has(TOKENED)) {
+            one.remove(TOKENED);
+            if one.has(IN_KERNEL) && one.is_armed() {
+                self.arm_kernel(one);
+            }
         }
     }
 

@@ -26,6 +26,10 @@ pub struct Registration {
     pub data: AtomicU64,
     /// What the program asked for.
     pub events: AtomicU32,
+    /// What the kernel was given last.
+    pub kernel_events: AtomicU32,
+    /// How often this memory was used for a registration.
+    uses: AtomicU32,
     flags: AtomicU32,
     /// The number that the program and the kernel know it by.
     number: AtomicI32,
@@ -57,10 +61,17 @@ pub const PRESENT: u32 = 1;
 pub const IN_KERNEL: u32 = 2;
 /// The kernel's idea differs from the program's.
 pub const DIRTY: u32 = 4;
-/// One-shot, and told of by its ring: out of the kernel's set until it is armed again.
+/// One-shot, and told of: nothing more until the program arms it again.
 pub const SPENT: u32 = 8;
 /// Its number was closed: the kernel has it still, and nobody can change it any more.
 pub const ORPHAN: u32 = 16;
+/// One-shot, and the kernel knows it by its token: so this library learns when the kernel tells of
+/// it, and its ring may tell, too.
+pub const TOKENED: u32 = 32;
+/// The kernel has not told of it since it was given it.
+pub const ARMED: u32 = 64;
+/// The kernel was given a wake-up in its place, see `epoll_ctl::wake_sleepers`.
+pub const WAKES: u32 = 128;
 
 /// Over the lists of all numbers. Taken last; nothing is taken under it but by `try_acquire`.
 pub static REGISTRY: Lock = Lock::new();
@@ -184,6 +195,7 @@ pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
         return None;
     };
     one.flags.store(0, Ordering::Relaxed);
+    one.uses.fetch_add(1, Ordering::Relaxed);
     one.number.store(fd, Ordering::Relaxed);
     one.hot.store(0, Ordering::Relaxed);
     one.idle.store(0, Ordering::Relaxed);
@@ -229,25 +241,33 @@ pub fn find(set: &Set, fd: c_int) -> Option<&'static Registration> {
     at(fd).find(is_it)
 }
 
-/// Marks numbers that the library gave the kernel in place of the program's own data.
-const TOKEN: u64 = 0x59a5 << 48;
+/// Marks what the library gave the kernel in place of the program's own data.
+const TOKEN: u64 = 0x59a5;
 
 impl Registration {
+    /// Of this use of its memory: the mark, the use, the number.
     pub fn token(&self) -> u64 {
-        TOKEN | core::ptr::from_ref(self) as u64
+        let uses = u64::from(self.uses.load(Ordering::Relaxed) as u16);
+        TOKEN << 48 | uses << 32 | u64::from(self.number() as u32)
+    }
+
+    /// What the kernel is to tell the registration's events with.
+    pub fn kernel_data(&self) -> u64 {
+        if self.has(TOKENED) { self.token() } else { self.data.load(Ordering::Relaxed) }
     }
 }
 
-/// Whether `data` is a token, of a registration that may be gone. A program's own number is none:
-/// it would be an address that no processor takes.
+/// Whether `data` looks like a token. A set that was given such data by the program gets no tokens.
 pub fn is_token(data: u64) -> bool {
-    data & 0xffff << 48 == TOKEN && data.is_multiple_of(align_of::<Registration>() as u64)
+    data >> 48 == TOKEN
 }
 
-/// The registration whose token is `data`; `None`: it is gone.
-pub fn by_token(data: u64) -> Option<&'static Registration> {
+/// The registration of `set` whose token is `data`; `None`: it is gone. Under the set's lock.
+pub fn by_token(set: &Set, data: u64) -> Option<&'static Registration> {
+    let is_it = |one: &&'static Registration| one.is_of(set) && one.token() == data;
     let _registry = REGISTRY.acquire();
-    all(|one| one.token() == data).next()
+    // An orphan hangs at another number.
+    at(data as u32 as c_int).find(is_it).or_else(|| all(|_| true).find(is_it))
 }
 
 /// One after the other: those for which `is_it`, of the numbers from 0 on. For rare calls.
