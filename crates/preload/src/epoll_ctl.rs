@@ -279,6 +279,11 @@ pub fn told(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_
 /// Whether the program is to see the event.
 fn told_by_token(set: &Set, event: &mut EpollEvent) -> bool {
     let Some(one) = registration::by_token(set, event.data) else { return false };
+    if set.is_foreign() {
+        // The other process has not taken its tokens back yet; what it asks for is its business.
+        event.data = one.data.load(Ordering::Relaxed);
+        return true;
+    }
     if one.has(WAKES) || one.asked() & ONESHOT == 0 {
         // The first to see a wake-up takes it back; it may have been seen several times.
         if one.has(WAKES) && one.is_armed() {

@@ -618,9 +618,7 @@ impl Set {
 
     /// Whether one-shot registrations may be known to the kernel by tokens: nobody else waits.
     pub fn may_use_tokens(&self) -> bool {
-        !self.is_foreign()
-            && self.slot.load(Ordering::Relaxed) == 0
-            && self.tokenless.load(Ordering::Relaxed) == 0
+        !self.is_foreign() && self.tokenless.load(Ordering::Relaxed) == 0
     }
 
     /// The kernel gets the program's own data back. Under the lock.
