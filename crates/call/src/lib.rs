@@ -7,9 +7,16 @@
 #![forbid(unsafe_code)]
 
 pub mod receive;
+pub mod send;
+
+use yasmin_wait::Found;
 
 /// Bytes, or minus errno: what calls return.
 pub type Ret = isize;
+
+const fn answer(ret: Ret) -> Found<Option<Ret>> {
+    Found::Answer(Some(ret))
+}
 
 pub const EINTR: Ret = 4;
 pub const EAGAIN: Ret = 11;

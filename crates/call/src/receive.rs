@@ -4,7 +4,7 @@ use yasmin_ring::{Broken, View};
 use yasmin_wait::Found;
 use yasmin_wire::State;
 
-use crate::{EAGAIN, ECONNRESET, EFAULT, EINTR, Ret};
+use crate::{EAGAIN, ECONNRESET, EFAULT, EINTR, Ret, answer};
 
 /// What the program asked for.
 #[derive(Clone, Copy, Debug)]
@@ -115,10 +115,6 @@ pub struct Receive {
 /// `None`: parked for good and drained, so the program's own call does it, with all that it asks
 /// for.
 type Answer = Found<Option<Ret>>;
-
-const fn answer(ret: Ret) -> Answer {
-    Found::Answer(Some(ret))
-}
 
 /// An error that ends the stream.
 fn is_end(ret: Ret) -> bool {

@@ -47,7 +47,8 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
     let peeks = flags & MSG_PEEK != 0;
     let asks = Asks {
         len_bytes: to.len_bytes,
-        blocks: flags & MSG_DONTWAIT == 0 && !conn.is_nonblocking(),
+        // Not before the lock is held.
+        blocks: false,
         peeks,
         all: flags & MSG_WAITALL != 0 && !peeks,
     };
@@ -95,6 +96,7 @@ impl Call<'_> {
     /// One hold of the lock.
     fn step(&mut self, is_spent: bool) -> Result<Found<Option<Ret>>, Unlocked> {
         let _guard = self.lock()?;
+        self.receive.asks.blocks = self.io.blocks();
         let conn = self.io.conn;
         let receiver = conn.receiver();
         if config::chaos() {
@@ -177,7 +179,7 @@ impl Interests for Call<'_> {
             Err(Unlocked::Gone) if done > 0 => answer(done as Ret),
             Err(Unlocked::Gone) => Found::Answer(None),
             // A handler's: there is nothing for it until its thread goes on.
-            Err(Unlocked::Reentered) if self.receive.asks.blocks => answer(-(EINTR as Ret)),
+            Err(Unlocked::Reentered) if self.io.blocks() => answer(-(EINTR as Ret)),
             Err(Unlocked::Reentered) => answer(-(EAGAIN as Ret)),
         }
     }
@@ -241,6 +243,11 @@ struct Io<'a> {
 }
 
 impl Io<'_> {
+    /// Under the lock, or in a handler that interrupted its holder.
+    fn blocks(&self) -> bool {
+        self.flags & MSG_DONTWAIT == 0 && !self.conn.is_nonblocking()
+    }
+
     /// One recv in the kernel that does not wait, into what is left of the buffers.
     fn recv_now(&self, pieces: &mut [IoVec]) -> Ret {
         raw_recv(self.fd, pieces, (self.flags | MSG_DONTWAIT) & !MSG_WAITALL)

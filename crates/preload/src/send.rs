@@ -5,14 +5,15 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use yasmin_ring::{Pages, Publish, Room, Sender};
+use yasmin_call::send::{Asks, Health, Opening, Send, Sink};
+use yasmin_ring::{Broken, Pages, Publish, Room, Sender, Write};
 
 use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
-use crate::sys::{self, EAGAIN, ECONNRESET, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
+use crate::sys::{self, EAGAIN, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
 use crate::{clock, config, memory, real, recv, set, spin, tcp, text};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
@@ -68,7 +69,10 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
     }
     let handled = Handled::now();
     let id = conn.id.load(Ordering::Relaxed);
-    spin::wait(&mut Call { conn, fd, from, flags, done: 0, has_watched: false, handled, id })
+    // Whether it waits is not known before the lock is held.
+    let send = Send::new(Asks { len_bytes: from.len_bytes(), blocks: false });
+    let io = Io { conn, fd, from, flags, has_watched: false };
+    spin::wait(&mut Call { io, send, handled, id })
 }
 
 /// libc sent on behalf of `send`, which had nothing to do with it.
@@ -81,14 +85,10 @@ pub fn sent_verbatim(conn: &'static Conn, fd: c_int, ret: Ret) {
     }
 }
 
+/// A send under way.
 struct Call<'a> {
-    conn: &'static Conn,
-    fd: c_int,
-    from: Source<'a>,
-    flags: c_int,
-    done: usize,
-    /// It watched since it last sent anything by ring.
-    has_watched: bool,
+    io: Io<'a>,
+    send: Send,
     /// Signals that this thread had handled when the call began.
     handled: Handled,
     /// The connection that the call began on: another thread may close it, and memory and
@@ -98,307 +98,20 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn lock(&self) -> Result<Guard<'static>, Unlocked> {
-        let guard = self.conn.lock_tx(self.fd)?;
-        let is_same = self.conn.id.load(Ordering::Relaxed) == self.id;
-        if is_same { Ok(guard) } else { Err(Unlocked::Gone) }
+        let conn = self.io.conn;
+        let guard = conn.lock_tx(self.io.fd)?;
+        if conn.id.load(Ordering::Relaxed) == self.id { Ok(guard) } else { Err(Unlocked::Gone) }
     }
 
-    /// Everything that can be sent without waiting, under one hold of the lock. `is_spent`: this
-    /// call has watched long enough.
+    /// One hold of the lock.
     fn step(&mut self, is_spent: bool) -> Result<Found<Option<Ret>>, Unlocked> {
-        let conn = self.conn;
         let _guard = self.lock()?;
-        let sender = conn.sender();
+        self.send.asks.blocks = self.io.blocks();
+        let sender = self.io.conn.sender();
         if config::chaos() {
             let _ = sender.park();
         }
-        loop {
-            let left = self.from.len_bytes() - self.done;
-            let was_open = sender.is_open();
-            let Ok(room) = sender.room(left) else {
-                tcp::reset(self.fd);
-                return Ok(answer(self.result(-(ECONNRESET as Ret))));
-            };
-            match room {
-                Room::Ring(write) => {
-                    let mut position = 0;
-                    // A side that only sends learns here, and only here, that its peer is gone.
-                    let is_due = !write.opens() && conn.due(&conn.tx.looked_at, LOOK_US);
-                    if is_due && tcp::is_over(self.fd) {
-                        let _ = sender.park_for_good();
-                        continue;
-                    }
-                    let compares = is_due && conn.due(&conn.tx.compared_at, COMPARE_US);
-                    if compares && conn.sent_position().is_err() {
-                        return Ok(self.passed_by());
-                    }
-                    if is_due && self.is_tcp_silent() {
-                        let _ = sender.park();
-                        continue;
-                    }
-                    if write.opens() {
-                        match self.opening_position() {
-                            Ok(Some(at)) => position = at,
-                            Ok(None) => return Ok(self.by_tcp(&sender)),
-                            Err(PassedBy) => return Ok(self.passed_by()),
-                        }
-                    }
-                    let len = left.min(write.room_bytes as usize);
-                    let len = match self.fill(&sender, &write, len) {
-                        Ok(0) => return Ok(answer(self.done as Ret)),
-                        Ok(len) => len,
-                        Err(ret) => return Ok(answer(self.result(ret))),
-                    };
-                    self.note_cpu(&sender);
-                    match sender.publish(&write, len as u32, position) {
-                        Ok(Publish::Done) => {
-                            self.done += len;
-                            conn.side().tx.ring_bytes.add(len as u64);
-                            if core::mem::take(&mut self.has_watched) {
-                                conn.tx.spin.won();
-                            }
-                        }
-                        Ok(Publish::Retry) => {}
-                        Err(_) => {
-                            tcp::reset(self.fd);
-                            return Ok(answer(self.result(-(ECONNRESET as Ret))));
-                        }
-                    }
-                    if self.done == self.from.len_bytes() {
-                        return Ok(answer(self.done as Ret));
-                    }
-                }
-                Room::Full => {
-                    let is_due = conn.due(&conn.tx.looked_at, LOOK_US);
-                    if is_due && tcp::is_over(self.fd) {
-                        let _ = sender.park_for_good();
-                        continue;
-                    }
-                    let grows = self.wants_growth(&sender);
-                    if !is_spent && !grows {
-                        return Ok(Found::Nothing);
-                    }
-                    // A ring that has its full size holds about what TCP's buffers would have taken;
-                    // of a smaller one a program would see short writes that TCP does not give.
-                    let is_grown = sender.class() >= conn.max_class();
-                    if self.done > 0 && !self.blocks() && is_grown {
-                        set::write_cut_short(self.fd);
-                        return Ok(answer(self.done as Ret));
-                    }
-                    // TCP's own buffers take it from here, so that a program that relies on
-                    // them does not wait where it would not have waited.
-                    let _ = sender.park();
-                    conn.side().tx.parked.add(1);
-                }
-                Room::Tcp if sender.is_never() && self.done == 0 => {
-                    conn.apply_cork(self.fd);
-                    return Ok(Found::Answer(None));
-                }
-                Room::Tcp => {
-                    conn.side().tx.parked.add(u64::from(was_open));
-                    return Ok(self.by_tcp(&sender));
-                }
-            }
-        }
-    }
-
-    /// Whether nothing was sent by TCP for so long that these bytes should be: what stands on the
-    /// way and remembers connections (address translation, load balancers) would forget this one,
-    /// and a way that is cut would show itself to nobody.
-    fn is_tcp_silent(&self) -> bool {
-        let gone = clock::ticks().wrapping_sub(self.conn.tx.tcp_sent_at.load(Ordering::Relaxed));
-        gone > clock::us(TCP_AGAIN_US)
-    }
-
-    fn blocks(&self) -> bool {
-        self.flags & MSG_DONTWAIT == 0 && !self.conn.is_nonblocking()
-    }
-
-    /// The place in the TCP stream behind which the ring opens; `None`: not now.
-    fn opening_position(&self) -> Result<Option<u64>, PassedBy> {
-        let conn = self.conn;
-        // Bytes that TCP holds back would hold back the ring behind them.
-        if conn.tx.more_follows.load(Ordering::Relaxed) != 0
-            || conn.settings.kernel_corked.load(Ordering::Relaxed) != 0
-            || conn.side().tx.kernel_senders.load(Ordering::SeqCst) != 0
-            || !text::is_clean()
-            || config::chaos()
-        {
-            return Ok(None);
-        }
-        conn.sent_position()
-    }
-
-    /// Bytes of this connection went past this library, in an order that nobody knows: better a
-    /// reset than bytes in the wrong place.
-    fn passed_by(&self) -> Found<Option<Ret>> {
-        tcp::reset(self.fd);
-        answer(self.result(-(ECONNRESET as Ret)))
-    }
-
-    /// Whether that has happened while the ring was open, at bounded intervals.
-    fn is_passed_by(&self) -> bool {
-        let conn = self.conn;
-        conn.has_used_ring_to_send()
-            && !conn.sender().is_never()
-            && conn.side().tx.kernel_senders.load(Ordering::SeqCst) == 0
-            && conn.due(&conn.tx.looked_at, LOOK_US)
-            && conn.sent_position().is_err()
-    }
-
-    /// Copies up to `len` bytes behind the tail; returns how many, or minus errno.
-    fn fill(
-        &self,
-        sender: &Sender<'_, Pages>,
-        write: &yasmin_ring::Write,
-        len: usize,
-    ) -> Result<usize, Ret> {
-        match self.from {
-            Source::Buffers(buffers) => {
-                let mut result = Ok(len);
-                buffers.each(self.done, len, |base, len, done| {
-                    let mut at_byte = 0;
-                    for (at, len) in sender.spans(write, done as u32, len) {
-                        let from = base.wrapping_add(at_byte);
-                        if len > 0 && result.is_ok() {
-                            // SAFETY: `spans` stays inside the ring's pages.
-                            let taken = unsafe { memory::copy_in(sender.memory.at(at), from, len) };
-                            result = result.and_then(|all| taken.map(|()| all));
-                        }
-                        at_byte += len;
-                    }
-                });
-                result
-            }
-            Source::File { fd, offset, .. } => {
-                let mut done = 0;
-                for (at, len) in sender.spans(write, 0, len) {
-                    if len == 0 {
-                        break;
-                    }
-                    let from = offset + (self.done + done) as i64;
-                    // SAFETY: `spans` stays inside the ring's pages.
-                    let ret = unsafe { call!(pread64, fd, sender.memory.at(at), len, from) };
-                    if ret < 0 && done == 0 {
-                        return Err(ret);
-                    }
-                    done += ret.max(0) as usize;
-                    if ret < len as Ret {
-                        break;
-                    }
-                }
-                Ok(done)
-            }
-        }
-    }
-
-    fn note_cpu(&self, sender: &Sender<'_, Pages>) {
-        let cpu = spin::cpu();
-        if sender.block.sender_cpu() != cpu {
-            sender.block.set_sender_cpu(cpu);
-        }
-    }
-
-    /// A ring that is full again and again should be larger. The receiver gives a larger one
-    /// with its next offer, so the direction has to be parked once.
-    fn wants_growth(&self, sender: &Sender<'_, Pages>) -> bool {
-        let conn = self.conn;
-        if sender.class() >= conn.max_class() {
-            return false;
-        }
-        let full = conn.tx.full.fetch_add(1, Ordering::Relaxed) + 1;
-        if full == FULL_BEFORE_GROWTH {
-            sender.want_class(conn.max_class());
-        }
-        // The broker has to be asked by the other side first: try now and then.
-        full >= FULL_BEFORE_GROWTH && full.is_power_of_two() && full > 4
-    }
-
-    /// Tries without sleeping, under the lock; what is left may have to sleep outside it.
-    fn by_tcp(&mut self, sender: &Sender<'_, Pages>) -> Found<Option<Ret>> {
-        let conn = self.conn;
-        if self.is_passed_by() {
-            return self.passed_by();
-        }
-        conn.apply_cork(self.fd);
-        // sendfile has no flag to say that it shall not wait.
-        let may_wait = matches!(self.from, Source::File { .. }) && self.blocks();
-        let ret = if may_wait { -(EAGAIN as Ret) } else { self.kernel(self.flags | MSG_DONTWAIT) };
-        if ret > 0 {
-            self.sent(sender, ret);
-            if self.done == self.from.len_bytes() || !self.blocks() {
-                return answer(self.done as Ret);
-            }
-        } else if ret != -(EAGAIN as Ret) || !self.blocks() {
-            return answer(self.result(ret));
-        }
-        conn.side().tx.kernel_senders.fetch_add(1, Ordering::SeqCst);
-        Found::Asleep
-    }
-
-    fn sent(&mut self, sender: &Sender<'_, Pages>, ret: Ret) {
-        self.done += ret as usize;
-        self.conn.tx.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
-        self.conn.side().tx.tcp_bytes.add(ret as u64);
-        let more = u32::from(self.flags & MSG_MORE != 0);
-        self.conn.tx.more_follows.store(more, Ordering::Relaxed);
-        self.note_cpu(sender);
-        sender.hint();
-    }
-
-    /// The rest in libc's send, without the lock; nobody opens the direction meanwhile.
-    fn sleep_in_send(&mut self) -> Found<Option<Ret>> {
-        // A file goes on in the kernel: sendfile cannot be told not to wait.
-        let looks_again = self.done > 0 && matches!(self.from, Source::Buffers(_));
-        let mut tried = self.from.len_bytes() - self.done;
-        let ret = match self.from {
-            _ if self.handled.ends_call(self.fd, self.done, sys::SO_SNDTIMEO) => -(EINTR as Ret),
-            // A handler that restarts calls ends one that has moved something.
-            _ if looks_again => tcp::sleep_until(self.fd, sys::POLLOUT, sys::SO_SNDTIMEO),
-            Source::Buffers(buffers) => {
-                let mut pieces = [NO_PIECE; 16];
-                let left = buffers.len_bytes - self.done;
-                let pieces = buffers.rest(self.done, left, &mut pieces);
-                tried = pieces.iter().map(|piece| piece.len).sum();
-                libc_send(self.fd, pieces, self.flags)
-            }
-            Source::File { .. } => self.kernel(self.flags),
-        };
-        let Ok(_guard) = self.lock() else {
-            return answer(self.result(ret));
-        };
-        self.conn.side().tx.kernel_senders.fetch_sub(1, Ordering::SeqCst);
-        if ret > 0 && looks_again {
-            return Found::Part;
-        }
-        if ret > 0 {
-            let sender = self.conn.sender();
-            self.sent(&sender, ret);
-        }
-        // There were more pieces than one send takes.
-        let goes_on = ret == tried as Ret && self.done < self.from.len_bytes();
-        if goes_on { Found::Part } else { answer(self.result(ret)) }
-    }
-
-    /// One send in the kernel of what is left.
-    fn kernel(&self, flags: c_int) -> Ret {
-        match self.from {
-            Source::Buffers(buffers) => {
-                let mut pieces = [NO_PIECE; 16];
-                let left = buffers.len_bytes - self.done;
-                let pieces = buffers.rest(self.done, left, &mut pieces);
-                raw_send(self.fd, pieces, flags)
-            }
-            Source::File { fd, offset, len_bytes } => {
-                let mut offset = offset + self.done as i64;
-                // SAFETY: `offset` is ours. sendfile waits as the descriptor's flags say.
-                unsafe { call!(sendfile, self.fd, fd, &raw mut offset, len_bytes - self.done) }
-            }
-        }
-    }
-
-    fn result(&self, ret: Ret) -> Ret {
-        if self.done > 0 { self.done as Ret } else { ret }
+        Ok(self.send.step(&mut Locked { io: &mut self.io, sender }, is_spent))
     }
 }
 
@@ -407,16 +120,18 @@ impl Interests for Call<'_> {
     type Answer = Option<Ret>;
 
     fn look(&mut self, budget: Option<&Budget>) -> Found<Option<Ret>> {
-        let before = self.done;
-        match self.step(budget.is_some_and(Budget::is_spent)) {
-            Ok(Found::Nothing) if self.done > before => Found::Part,
+        let before = self.send.done;
+        let found = self.step(budget.is_some_and(Budget::is_spent));
+        let done = self.send.done;
+        match found {
+            Ok(Found::Nothing) if done > before => Found::Part,
             Ok(found) => found,
-            Err(Unlocked::Gone) if self.done > 0 => answer(self.done as Ret),
+            Err(Unlocked::Gone) if done > 0 => answer(done as Ret),
             Err(Unlocked::Gone) => Found::Answer(None),
             Err(Unlocked::Reentered) => {
-                let sender = self.conn.sender();
+                let sender = self.io.conn.sender();
                 sender.park_interrupted();
-                let ret = self.kernel(self.flags);
+                let ret = self.io.kernel(done, self.io.flags);
                 sender.hint();
                 answer(ret)
             }
@@ -424,7 +139,7 @@ impl Interests for Call<'_> {
     }
 
     fn budget(&mut self) -> Budget {
-        let watches = !spin::is_off() && spin::allows_watch(&self.conn.tx.spin);
+        let watches = !spin::is_off() && spin::allows_watch(&self.io.conn.tx.spin);
         if watches { spin::budget() } else { Budget::new(0) }
     }
 
@@ -434,10 +149,10 @@ impl Interests for Call<'_> {
 
     /// Waits awake for the receiver to make room.
     fn watch(&mut self, budget: &mut Budget) -> Watched {
-        self.has_watched = true;
-        let conn = self.conn;
+        self.io.has_watched = true;
+        let conn = self.io.conn;
         // Gone, as a look will tell.
-        let Some(_pin) = conn.pin(self.fd) else { return Watched::GaveWay };
+        let Some(_pin) = conn.pin(self.io.fd) else { return Watched::GaveWay };
         let sender = conn.sender();
         let head = sender.head_raw();
         let word = sender.block.word_raw();
@@ -454,8 +169,275 @@ impl Interests for Call<'_> {
         self.look(Some(&Budget::new(0)))
     }
 
+    /// The rest in libc's send, without the lock; nobody opens the direction meanwhile.
     fn sleep(&mut self) -> Found<Option<Ret>> {
-        self.sleep_in_send()
+        let (fd, done) = (self.io.fd, self.send.done);
+        // A file goes on in the kernel: sendfile cannot be told not to wait.
+        let looks_again = done > 0 && matches!(self.io.from, Source::Buffers(_));
+        let mut tried = self.send.left();
+        let ret = match self.io.from {
+            _ if self.handled.ends_call(fd, done, sys::SO_SNDTIMEO) => -(EINTR as Ret),
+            // A handler that restarts calls ends one that has moved something.
+            _ if looks_again => tcp::sleep_until(fd, sys::POLLOUT, sys::SO_SNDTIMEO),
+            Source::Buffers(buffers) => {
+                let mut pieces = [NO_PIECE; 16];
+                let pieces = buffers.rest(done, tried, &mut pieces);
+                tried = pieces.iter().map(|piece| piece.len).sum();
+                libc_send(fd, pieces, self.io.flags)
+            }
+            Source::File { .. } => self.io.kernel(done, self.io.flags),
+        };
+        let Ok(_guard) = self.lock() else {
+            return answer(if looks_again { done as Ret } else { self.send.result(ret) });
+        };
+        let conn = self.io.conn;
+        conn.side().tx.kernel_senders.fetch_sub(1, Ordering::SeqCst);
+        if looks_again {
+            return if ret > 0 { Found::Part } else { answer(done as Ret) };
+        }
+        if ret > 0 {
+            self.io.sent(&conn.sender(), ret);
+        }
+        self.send.slept(ret, tried)
+    }
+}
+
+/// What a send works on.
+struct Io<'a> {
+    conn: &'static Conn,
+    fd: c_int,
+    from: Source<'a>,
+    flags: c_int,
+    /// It watched since it last sent anything by ring.
+    has_watched: bool,
+}
+
+impl Io<'_> {
+    /// Under the lock.
+    fn blocks(&self) -> bool {
+        self.flags & MSG_DONTWAIT == 0 && !self.conn.is_nonblocking()
+    }
+
+    /// One send in the kernel of what is left behind `at`.
+    fn kernel(&self, at: usize, flags: c_int) -> Ret {
+        match self.from {
+            Source::Buffers(buffers) => {
+                let mut pieces = [NO_PIECE; 16];
+                let pieces = buffers.rest(at, buffers.len_bytes - at, &mut pieces);
+                raw_send(self.fd, pieces, flags)
+            }
+            Source::File { fd, offset, len_bytes } => {
+                let mut offset = offset + at as i64;
+                // SAFETY: `offset` is ours. sendfile waits as the descriptor's flags say.
+                unsafe { call!(sendfile, self.fd, fd, &raw mut offset, len_bytes - at) }
+            }
+        }
+    }
+
+    /// Bytes went by TCP.
+    fn sent(&self, sender: &Sender<'_, Pages>, ret: Ret) {
+        let tx = &self.conn.tx;
+        tx.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
+        self.conn.side().tx.tcp_bytes.add(ret as u64);
+        tx.more_follows.store(u32::from(self.flags & MSG_MORE != 0), Ordering::Relaxed);
+        note_cpu(sender);
+        sender.hint();
+    }
+}
+
+fn note_cpu(sender: &Sender<'_, Pages>) {
+    let cpu = spin::cpu();
+    if sender.block.sender_cpu() != cpu {
+        sender.block.set_sender_cpu(cpu);
+    }
+}
+
+/// The same under the send lock.
+struct Locked<'a, 'b> {
+    io: &'a mut Io<'b>,
+    sender: Sender<'static, Pages>,
+}
+
+impl Locked<'_, '_> {
+    /// Whether nothing was sent by TCP for so long that these bytes should be: what stands on the
+    /// way and remembers connections (address translation, load balancers) would forget this one,
+    /// and a way that is cut would show itself to nobody.
+    fn is_tcp_silent(&self) -> bool {
+        let tx = &self.io.conn.tx;
+        let gone = clock::ticks().wrapping_sub(tx.tcp_sent_at.load(Ordering::Relaxed));
+        gone > clock::us(TCP_AGAIN_US)
+    }
+}
+
+impl Sink for Locked<'_, '_> {
+    fn room(&mut self, wanted: usize) -> Result<Room, Broken> {
+        self.sender.room(wanted)
+    }
+
+    fn is_open(&self) -> bool {
+        self.sender.is_open()
+    }
+
+    fn is_never(&self) -> bool {
+        self.sender.is_never()
+    }
+
+    fn is_grown(&self) -> bool {
+        self.sender.class() >= self.io.conn.max_class()
+    }
+
+    /// A side that only sends learns here, and only here, that its peer is gone.
+    fn health(&mut self, write: Option<&Write>) -> Health {
+        let conn = self.io.conn;
+        if write.is_some_and(Write::opens) || !conn.due(&conn.tx.looked_at, LOOK_US) {
+            return Health::Fine;
+        }
+        if tcp::is_over(self.io.fd) {
+            return Health::Over;
+        }
+        if write.is_none() {
+            return Health::Fine;
+        }
+        if conn.due(&conn.tx.compared_at, COMPARE_US) && conn.sent_position().is_err() {
+            return Health::PassedBy;
+        }
+        if self.is_tcp_silent() { Health::Silent } else { Health::Fine }
+    }
+
+    fn opening(&mut self) -> Opening {
+        let conn = self.io.conn;
+        // Bytes that TCP holds back would hold back the ring behind them.
+        if conn.tx.more_follows.load(Ordering::Relaxed) != 0
+            || conn.settings.kernel_corked.load(Ordering::Relaxed) != 0
+            || conn.side().tx.kernel_senders.load(Ordering::SeqCst) != 0
+            || !text::is_clean()
+            || config::chaos()
+        {
+            return Opening::NotNow;
+        }
+        match conn.sent_position() {
+            Ok(Some(at)) => Opening::At(at),
+            Ok(None) => Opening::NotNow,
+            Err(PassedBy) => Opening::PassedBy,
+        }
+    }
+
+    fn fill(&mut self, write: &Write, at: usize, len: usize) -> Result<usize, Ret> {
+        let sender = &self.sender;
+        match self.io.from {
+            Source::Buffers(buffers) => {
+                let mut result = Ok(len);
+                buffers.each(at, len, |base, len, done| {
+                    let mut at_byte = 0;
+                    for (at, len) in sender.spans(write, done as u32, len) {
+                        let from = base.wrapping_add(at_byte);
+                        if len > 0 && result.is_ok() {
+                            // SAFETY: `spans` stays inside the ring's pages.
+                            let taken = unsafe { memory::copy_in(sender.memory.at(at), from, len) };
+                            result = result.and_then(|all| taken.map(|()| all));
+                        }
+                        at_byte += len;
+                    }
+                });
+                result
+            }
+            Source::File { fd, offset, .. } => {
+                let mut done = 0;
+                for (place, len) in sender.spans(write, 0, len) {
+                    if len == 0 {
+                        break;
+                    }
+                    let from = offset + (at + done) as i64;
+                    // SAFETY: `spans` stays inside the ring's pages.
+                    let ret = unsafe { call!(pread64, fd, sender.memory.at(place), len, from) };
+                    if ret < 0 && done == 0 {
+                        return Err(ret);
+                    }
+                    done += ret.max(0) as usize;
+                    if ret < len as Ret {
+                        break;
+                    }
+                }
+                Ok(done)
+            }
+        }
+    }
+
+    fn publish(&mut self, write: &Write, len: usize, position: u64) -> Result<Publish, Broken> {
+        note_cpu(&self.sender);
+        let published = self.sender.publish(write, len as u32, position);
+        if published == Ok(Publish::Done) {
+            let conn = self.io.conn;
+            conn.side().tx.ring_bytes.add(len as u64);
+            if core::mem::take(&mut self.io.has_watched) {
+                conn.tx.spin.won();
+            }
+        }
+        published
+    }
+
+    /// A ring that is full again and again should be larger. The receiver gives a larger one
+    /// with its next offer, so the direction has to be parked once.
+    fn wants_growth(&mut self) -> bool {
+        let conn = self.io.conn;
+        if self.is_grown() {
+            return false;
+        }
+        let full = conn.tx.full.fetch_add(1, Ordering::Relaxed) + 1;
+        if full == FULL_BEFORE_GROWTH {
+            self.sender.want_class(conn.max_class());
+        }
+        // The broker has to be asked by the other side first: try now and then.
+        full >= FULL_BEFORE_GROWTH && full.is_power_of_two() && full > 4
+    }
+
+    fn cut_short(&mut self) {
+        set::write_cut_short(self.io.fd);
+    }
+
+    fn park(&mut self) {
+        let _ = self.sender.park();
+    }
+
+    fn park_for_good(&mut self) {
+        let _ = self.sender.park_for_good();
+    }
+
+    fn note_parked(&mut self) {
+        self.io.conn.side().tx.parked.add(1);
+    }
+
+    fn goes_by_tcp(&mut self) {
+        self.io.conn.apply_cork(self.io.fd);
+    }
+
+    fn is_passed_by(&mut self) -> bool {
+        let conn = self.io.conn;
+        conn.has_used_ring_to_send()
+            && !conn.sender().is_never()
+            && conn.side().tx.kernel_senders.load(Ordering::SeqCst) == 0
+            && conn.due(&conn.tx.looked_at, LOOK_US)
+            && conn.sent_position().is_err()
+    }
+
+    fn send_tcp(&mut self, at: usize) -> Ret {
+        // sendfile has no flag to say that it shall not wait.
+        if self.io.blocks() && matches!(self.io.from, Source::File { .. }) {
+            return -(EAGAIN as Ret);
+        }
+        let ret = self.io.kernel(at, self.io.flags | MSG_DONTWAIT);
+        if ret > 0 {
+            self.io.sent(&self.sender, ret);
+        }
+        ret
+    }
+
+    fn falls_asleep(&mut self) {
+        self.io.conn.side().tx.kernel_senders.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn reset(&mut self) {
+        tcp::reset(self.io.fd);
     }
 }
 

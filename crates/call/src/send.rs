@@ -1,0 +1,240 @@
+//! A send, in all its forms.
+
+use yasmin_ring::{Broken, Publish, Room, Write};
+use yasmin_wait::Found;
+
+use crate::{EAGAIN, ECONNRESET, Ret, answer};
+
+/// What the program asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asks {
+    pub len_bytes: usize,
+    /// It waits until there is room for all.
+    pub blocks: bool,
+}
+
+/// What the kernel and the clock say of a direction whose ring has room, or is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    Fine,
+    /// The connection ended: only TCP tells how.
+    Over,
+    /// TCP was silent for so long that these bytes should go by it.
+    Silent,
+    /// Bytes went past this library, in an order that nobody knows.
+    PassedBy,
+}
+
+/// Where the ring would open in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// Behind so many TCP bytes.
+    At(u64),
+    NotNow,
+    PassedBy,
+}
+
+/// What a send can do, under the send lock. `at`: the place in what the program sends.
+pub trait Sink {
+    /// # Errors
+    /// The peer broke the protocol.
+    fn room(&mut self, wanted: usize) -> Result<Room, Broken>;
+
+    /// Whether this end opened the direction and has not seen it parked since.
+    fn is_open(&self) -> bool;
+
+    /// Parked for good.
+    fn is_never(&self) -> bool;
+
+    /// Whether the ring has the largest size that it may get.
+    fn is_grown(&self) -> bool;
+
+    /// Asked at bounded intervals, in between it is `Fine`.
+    fn health(&mut self, write: Option<&Write>) -> Health;
+
+    fn opening(&mut self) -> Opening;
+
+    /// Copies up to `len` bytes behind the tail.
+    ///
+    /// # Errors
+    /// Minus errno, with nothing copied.
+    fn fill(&mut self, write: &Write, at: usize, len: usize) -> Result<usize, Ret>;
+
+    /// # Errors
+    /// The peer broke the protocol.
+    fn publish(&mut self, write: &Write, len: usize, position: u64) -> Result<Publish, Broken>;
+
+    /// The ring is full. Whether it should be parked, to become larger.
+    fn wants_growth(&mut self) -> bool;
+
+    /// A send that does not wait is cut short by a full ring.
+    fn cut_short(&mut self);
+
+    /// Parks: what comes next goes by TCP.
+    fn park(&mut self);
+
+    fn park_for_good(&mut self);
+
+    /// The direction was open, and is parked now.
+    fn note_parked(&mut self);
+
+    /// Bytes go by TCP from now on: the program's cork holds for them.
+    fn goes_by_tcp(&mut self);
+
+    /// Whether somebody sent past this library while the ring was open.
+    fn is_passed_by(&mut self) -> bool;
+
+    /// One send in the kernel that does not wait. EAGAIN where it cannot be told not to.
+    fn send_tcp(&mut self, at: usize) -> Ret;
+
+    /// The rest goes by TCP, in a call that may sleep; nobody opens the direction meanwhile.
+    fn falls_asleep(&mut self);
+
+    /// The connection ends with a reset: better than bytes in the wrong place.
+    fn reset(&mut self);
+}
+
+/// One send under way.
+#[derive(Debug)]
+pub struct Send {
+    pub asks: Asks,
+    /// Bytes sent so far.
+    pub done: usize,
+}
+
+/// `None`: parked for good, so the program's own call does it, with all that it asks for.
+type Answer = Found<Option<Ret>>;
+
+impl Send {
+    pub const fn new(asks: Asks) -> Self {
+        Self { asks, done: 0 }
+    }
+
+    pub fn left(&self) -> usize {
+        self.asks.len_bytes - self.done
+    }
+
+    /// Everything that can be sent without waiting, then what comes next. `is_spent`: the call has
+    /// watched long enough.
+    #[inline]
+    pub fn step<S: Sink>(&mut self, sink: &mut S, is_spent: bool) -> Answer {
+        loop {
+            let was_open = sink.is_open();
+            let Ok(room) = sink.room(self.left()) else { return self.reset(sink) };
+            match room {
+                Room::Ring(write) => {
+                    if let Some(found) = self.by_ring(sink, &write) {
+                        return found;
+                    }
+                }
+                Room::Full => {
+                    if sink.health(None) == Health::Over {
+                        sink.park_for_good();
+                        continue;
+                    }
+                    let grows = sink.wants_growth();
+                    if !is_spent && !grows {
+                        return Found::Nothing;
+                    }
+                    // A ring that has its full size holds about what TCP's buffers would have
+                    // taken; of a smaller one a program would see short writes that TCP does not
+                    // give.
+                    if self.done > 0 && !self.asks.blocks && sink.is_grown() {
+                        sink.cut_short();
+                        return answer(self.done as Ret);
+                    }
+                    // TCP's own buffers take it from here, so that a program that relies on
+                    // them does not wait where it would not have waited.
+                    sink.park();
+                    sink.note_parked();
+                }
+                Room::Tcp if sink.is_never() && self.done == 0 => {
+                    sink.goes_by_tcp();
+                    return Found::Answer(None);
+                }
+                Room::Tcp => {
+                    if was_open {
+                        sink.note_parked();
+                    }
+                    return self.by_tcp(sink);
+                }
+            }
+        }
+    }
+
+    /// `None`: look again.
+    #[inline]
+    fn by_ring<S: Sink>(&mut self, sink: &mut S, write: &Write) -> Option<Answer> {
+        match sink.health(Some(write)) {
+            Health::Fine => {}
+            Health::Over => {
+                sink.park_for_good();
+                return None;
+            }
+            Health::Silent => {
+                sink.park();
+                return None;
+            }
+            Health::PassedBy => return Some(self.reset(sink)),
+        }
+        let mut position = 0;
+        if write.opens() {
+            match sink.opening() {
+                Opening::At(at) => position = at,
+                Opening::NotNow => return Some(self.by_tcp(sink)),
+                Opening::PassedBy => return Some(self.reset(sink)),
+            }
+        }
+        let len = match sink.fill(write, self.done, self.left().min(write.room_bytes as usize)) {
+            // A file ended.
+            Ok(0) => return Some(answer(self.done as Ret)),
+            Ok(len) => len,
+            Err(fault) => return Some(answer(self.result(fault))),
+        };
+        match sink.publish(write, len, position) {
+            Ok(Publish::Done) => self.done += len,
+            Ok(Publish::Retry) => {}
+            Err(Broken) => return Some(self.reset(sink)),
+        }
+        (self.left() == 0).then(|| answer(self.done as Ret))
+    }
+
+    /// Tries without sleeping; what is left may have to sleep outside the lock.
+    fn by_tcp<S: Sink>(&mut self, sink: &mut S) -> Answer {
+        if sink.is_passed_by() {
+            return self.reset(sink);
+        }
+        sink.goes_by_tcp();
+        let ret = sink.send_tcp(self.done);
+        if ret > 0 {
+            self.done += ret as usize;
+            if self.left() == 0 || !self.asks.blocks {
+                return answer(self.done as Ret);
+            }
+        } else if ret != -EAGAIN || !self.asks.blocks {
+            return answer(self.result(ret));
+        }
+        sink.falls_asleep();
+        Found::Asleep
+    }
+
+    /// What the kernel's own send gave, in which the thread slept, having `tried` so many bytes:
+    /// fewer than are left where one call does not take so many pieces.
+    pub fn slept(&mut self, ret: Ret, tried: usize) -> Answer {
+        self.done += usize::try_from(ret).unwrap_or(0);
+        if ret == tried as Ret && self.left() > 0 {
+            return Found::Part;
+        }
+        answer(self.result(ret))
+    }
+
+    /// What the call returns if its last step came to `ret`.
+    pub fn result(&self, ret: Ret) -> Ret {
+        if self.done > 0 { self.done as Ret } else { ret }
+    }
+
+    fn reset<S: Sink>(&self, sink: &mut S) -> Answer {
+        sink.reset();
+        answer(self.result(-ECONNRESET))
+    }
+}
