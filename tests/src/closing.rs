@@ -6,7 +6,7 @@
 use std::io::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sys::{self, Fd, borrowed, libc};
 
@@ -51,6 +51,55 @@ pub fn pair((listener, address): (Fd, SocketAddr)) -> Result<(Fd, Fd)> {
         sys::set_nonblocking(fd, true)?;
     }
     Ok((connects, accepts))
+}
+
+/// One thread connects and begins to use what another one closes, as soon as the other end is there
+/// or some messages later: while a connection is about to get its channel, or has it just now.
+///
+/// # Errors
+/// The system call that failed, or that bytes came that nobody sent.
+pub fn opening(seed: u64, rounds: u64) -> Result<()> {
+    let listener = listener()?;
+    let strange = AtomicU64::new(0);
+    for round in 0..rounds {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round << 1 | 1);
+        let connects = sys::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
+        let over = AtomicBool::new(false);
+        let (block, flags) = ([MARK; 64], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        let use_it = |fd| {
+            let mut buffer = [0; 512];
+            let _ = sys::send(fd, &block, flags);
+            if let Ok(got) = sys::recv(fd, &mut buffer, flags) {
+                let wrong = buffer[..got].iter().filter(|byte| **byte != MARK).count();
+                strange.fetch_add(wrong as u64, Ordering::SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if sys::connect(connects, listener.1).is_ok() {
+                    while !over.load(Ordering::SeqCst) {
+                        use_it(connects);
+                    }
+                }
+            });
+            let accepted = sys::accept(listener.0, libc::SOCK_CLOEXEC);
+            if let Ok((accepts, _)) = accepted {
+                let messages = random.below(2) * random.below(40);
+                (0..messages).for_each(|_| use_it(accepts));
+            }
+            let begun = Instant::now();
+            let pause = Duration::from_micros(random.below(2) * random.below(100));
+            while begun.elapsed() < pause {}
+            let closed = sys::close(connects);
+            over.store(true, Ordering::SeqCst);
+            closed.and(accepted.and_then(|(accepts, _)| sys::close(accepts)))
+        })?;
+    }
+    sys::close(listener.0)?;
+    match strange.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        strange => Err(Error::other(format!("{strange} bytes that nobody sent"))),
+    }
 }
 
 /// Two threads read a connection, one of them asleep each other time; one polls it, two wait on the
