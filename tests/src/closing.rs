@@ -6,7 +6,7 @@
 use std::io::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sys::{self, Fd, borrowed, libc};
 
@@ -51,6 +51,67 @@ pub fn pair((listener, address): (Fd, SocketAddr)) -> Result<(Fd, Fd)> {
         sys::set_nonblocking(fd, true)?;
     }
     Ok((connects, accepts))
+}
+
+/// One thread connects and begins to use what another one closes at about the time at which the call
+/// returns: while a connection gets its channel, or has it just now.
+///
+/// # Errors
+/// The system call that failed, or that bytes came that nobody sent.
+pub fn opening(seed: u64, rounds: u64) -> Result<()> {
+    /// What waits in vain for a channel takes longer.
+    const USUAL_US: u64 = 3000;
+    const ENOUGH: Duration = Duration::from_secs(2);
+    let (listener, address) = listener()?;
+    let (begun, strange, usual_us) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(300));
+    for round in (0..rounds).take_while(|_| begun.elapsed() < ENOUGH) {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round << 1 | 1);
+        let connects = sys::socket(libc::AF_INET, libc::SOCK_CLOEXEC)?;
+        let over = AtomicBool::new(false);
+        let use_it = |fd| {
+            let (mut buffer, flags) = ([0; 512], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            let _ = sys::send(fd, &[MARK; 64], flags);
+            if let Ok(got) = sys::recv(fd, &mut buffer, flags) {
+                let wrong = buffer[..got].iter().filter(|byte| **byte != MARK).count();
+                strange.fetch_add(wrong as u64, Ordering::SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let begun = Instant::now();
+                if sys::connect(connects, address).is_ok() {
+                    (0..6).for_each(|_| use_it(connects));
+                    let took_us = begun.elapsed().as_micros() as u64;
+                    if took_us < USUAL_US {
+                        usual_us.store(took_us, Ordering::SeqCst);
+                    }
+                    while !over.load(Ordering::SeqCst) {
+                        use_it(connects);
+                    }
+                }
+            });
+            // Then the connection is there, if not to the calls that make it.
+            sys::poll_events(listener, libc::POLLIN, -1)?;
+            let accepts = scope.spawn(|| {
+                let accepts = sys::accept(listener, libc::SOCK_CLOEXEC)?.0;
+                while !over.load(Ordering::SeqCst) {
+                    use_it(accepts);
+                }
+                sys::close(accepts)
+            });
+            let pause_us = random.below(usual_us.load(Ordering::SeqCst) * 5 / 4);
+            std::thread::sleep(Duration::from_micros(pause_us));
+            let closed = sys::close(connects);
+            over.store(true, Ordering::SeqCst);
+            let accepted = accepts.join().map_err(|_| Error::other("the acceptor panicked"))?;
+            closed.and(accepted)
+        })?;
+    }
+    sys::close(listener)?;
+    match strange.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        strange => Err(Error::other(format!("{strange} bytes that nobody sent"))),
+    }
 }
 
 /// Two threads read a connection, one of them asleep each other time; one polls it, two wait on the

@@ -17,6 +17,7 @@
 //! - `broken`: no library, but the proof asked for: every test that asks for it must fail.
 #![deny(unsafe_code)]
 
+pub mod astray;
 pub mod closing;
 pub mod installed;
 pub mod job;

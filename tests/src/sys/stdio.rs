@@ -30,7 +30,14 @@ pub fn write_stream(fd: Fd, data: &[u8]) -> Result<usize> {
             return Err(Error::last_os_error());
         }
         let put = libc::fwrite(data.as_ptr().cast(), 1, data.len(), stream);
-        if libc::fclose(stream) != 0 { Err(Error::last_os_error()) } else { Ok(put) }
+        // What a stream cannot write at once it does not keep, and nothing is left for the close.
+        let error = (libc::ferror(stream) != 0).then(Error::last_os_error);
+        let is_closed = libc::fclose(stream) == 0;
+        match error.filter(|_| put == 0) {
+            Some(error) => Err(error),
+            None if is_closed => Ok(put),
+            None => Err(Error::last_os_error()),
+        }
     }
 }
 

@@ -35,6 +35,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("past", past),
     ("arguments", arguments),
     ("closing", closing),
+    ("astray", astray),
 ];
 
 fn end() -> impl Strategy<Value = End> {
@@ -259,10 +260,19 @@ fn fresh() -> Steps {
 
 /// Short and slow ones above all: more bytes hide that nobody was told of some.
 fn late() -> Steps {
+    const SLOW: &[u32] = &[30_000, 100_000, 300_000];
     let waits = &["set", "set", "set", "setedge", "poll", "select"];
-    let slow = prop_oneof![Just(Some(30_000u32)), Just(Some(100_000)), Just(Some(300_000))];
+    let slow = prop::sample::select(SLOW).prop_map(Some);
     let fast = prop_oneof![Just(Some(300_000u32)), Just(Some(3_000_000)), Just(Some(30_000_000))];
-    vec![(20, streams(waits, 1..3000, slow)), (4, streams(waits, 1..60_000, fast))]
+    let overtake =
+        (2000..6000usize, 1..3000usize, one_of(waits), prop::sample::select(SLOW)).prop_map(
+            |(first, then, wait, bytes_per_s)| Act::Overtake { first, then, wait, bytes_per_s },
+        );
+    vec![
+        (20, streams(waits, 1..3000, slow)),
+        (4, streams(waits, 1..60_000, fast)),
+        (16, at(overtake)),
+    ]
 }
 
 fn unseen() -> Steps {
@@ -423,12 +433,21 @@ fn arguments() -> Steps {
     ]
 }
 
+fn alone(what: &'static str, rounds: Range<u64>) -> BoxedStrategy<Step> {
+    (end(), 1..1000u64, rounds)
+        .prop_map(move |(end, seed, rounds)| Step::Alone { end, what, seed, rounds })
+        .boxed()
+}
+
 /// One thread closes what others use: what each of them gets is chance, so both ends are one
 /// process's own, and only that it lives on is compared.
 fn closing() -> Steps {
-    let closing = (end(), 1..1000u64, 5..60u64);
-    let step = closing.prop_map(|(end, seed, rounds)| Step::Closing { end, seed, rounds });
-    vec![(6, step.boxed())]
+    vec![(6, alone("closing", 5..60)), (6, alone("opening", 10..200))]
+}
+
+/// Bytes in code that nobody can know of: a connection may end for it.
+fn astray() -> Steps {
+    vec![(6, alone("astray", 3..20))]
 }
 
 fn forks() -> Steps {

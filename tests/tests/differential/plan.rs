@@ -248,8 +248,8 @@ impl<'a> Plan<'a> {
             Step::Connect { warm, early } => self.connect(warm, early),
             Step::Listener { option, value } => self.set_listener(option, value),
             Step::Arguments { end, form } => self.does(end, format!("badcall - {form}")).map(drop),
-            Step::Closing { end, seed, rounds } => {
-                self.does(end, format!("closing {seed} {rounds}")).map(drop)
+            Step::Alone { end, what, seed, rounds } => {
+                self.does(end, format!("{what} {seed} {rounds}")).map(drop)
             }
             Step::Look => self.look_at_all(),
             Step::Wait { end, from, in_child, max } => self.wait(end, from, in_child, max),
@@ -280,6 +280,9 @@ impl<'a> Plan<'a> {
             Act::Sleep { call, waker } => self.sleep(target, call, waker),
             Act::Talk { len, rounds, waits } => self.talk(target, len, rounds, waits),
             Act::Stream { len, wait, pace, seed } => self.stream(target, len, wait, pace, seed),
+            Act::Overtake { first, then, wait, bytes_per_s } => {
+                self.overtake(target, first, then, wait, bytes_per_s)
+            }
             Act::Poll { events } => self.on(target, &format!("poll {events} 0")).map(drop),
             Act::Select { events } => self.on(target, &format!("selectnow {events}")).map(drop),
             Act::Set { option, value } => self.set(target, option, value),

@@ -56,9 +56,11 @@ pub enum Step {
         end: End,
         form: &'static str,
     },
-    /// One thread closes connections that others use, in rounds.
-    Closing {
+    /// One process by itself, in rounds: what each call gives is chance, and only what must hold
+    /// whatever they give is compared.
+    Alone {
         end: End,
+        what: &'static str,
         seed: u64,
         rounds: u64,
     },
@@ -134,6 +136,14 @@ pub enum Act {
         wait: &'static str,
         pace: Option<u32>,
         seed: u64,
+    },
+    /// Bytes that are under way by a slow wire, and others that are there before them, by ring; an
+    /// event loop reads both.
+    Overtake {
+        first: usize,
+        then: usize,
+        wait: &'static str,
+        bytes_per_s: u32,
     },
     Poll {
         events: &'static str,
@@ -213,7 +223,7 @@ impl Step {
 
     /// Needs a wire that can be slowed down.
     pub const fn is_paced(&self) -> bool {
-        matches!(self, Self::At(_, Act::Stream { pace: Some(_), .. }))
+        matches!(self, Self::At(_, Act::Stream { pace: Some(_), .. } | Act::Overtake { .. }))
     }
 
     /// Needs the peer that has system calls of its own.
@@ -229,7 +239,7 @@ impl Step {
 
     /// Stands before the first connection where a program begins with it.
     pub const fn is_before(&self) -> bool {
-        matches!(self, Self::Listener { .. } | Self::Arguments { .. } | Self::Closing { .. })
+        matches!(self, Self::Listener { .. } | Self::Arguments { .. } | Self::Alone { .. })
     }
 }
 

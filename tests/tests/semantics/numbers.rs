@@ -1,7 +1,9 @@
 //! epoll(7): a set is an open file, and a registration belongs to a number and an open file.
 //! Several numbers of one set, several numbers of one socket, and sets that come and go.
 
-use yasmin_tests::script::Duo;
+use yasmin_tests::netns::{self, Net};
+use yasmin_tests::peer;
+use yasmin_tests::script::{Duo, compare_on};
 
 use crate::check;
 
@@ -217,6 +219,37 @@ fn ring_bytes_behind_late_tcp_bytes() {
             duo.b("epwait E 1000");
             duo.b("recvall C 1");
             duo.b("epwait E 0");
+        }
+    });
+}
+
+/// A slow wire lets one packet pass at once: TCP looks dry behind it, and what is sent then is in the
+/// ring before the others come.
+#[test]
+fn ring_bytes_that_overtake_tcp_bytes() {
+    if !netns::allowed() {
+        eprintln!("skipped: namespaces need root");
+        return;
+    }
+    compare_on(Net::Netns, peer!("script"), |duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        if let Err(error) = duo.lab.limit(Some(100_000)) {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        for _ in 0..5 {
+            duo.b("epwait E 20");
+            duo.a("send C 5000");
+            let mut left = 5800;
+            left -= duo.quiet_b("recv C 5000 dontwait").parse().unwrap_or(0);
+            duo.a("send C 800");
+            while left > 0 {
+                assert_eq!(duo.quiet_b("epwait E 1000"), "C:in", "with {left} bytes to come");
+                let room = if left > 900 { 1000 } else { 100 };
+                left -= duo.quiet_b(&format!("recv C {room} dontwait")).parse().unwrap_or(0);
+            }
         }
     });
 }

@@ -35,6 +35,17 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
             let mut end = Gatherer::new(script, name, waits, len as u64)?;
             Ok(end.gather(len)?.unwrap_or_else(|| "ok".to_owned()))
         }
+        // Who takes what there is, and has other things to do before each wait, for so long at
+        // most.
+        ["gather", name, len, waits, busy_us] => {
+            let len = number(len)?;
+            let mut end = Gatherer::new(script, name, waits, len as u64)?;
+            end.busy_us = number(busy_us)?;
+            if waits.starts_with("set") {
+                end.kept(waits)?;
+            }
+            Ok(end.gather(len)?.unwrap_or_else(|| "ok".to_owned()))
+        }
         // In pieces and with pauses that the seed decides.
         ["trickle", name, len, seed] => trickle(script, name, number(len)?, number(seed)?),
         _ => Err(wrong(&words.join(" "))),
@@ -58,6 +69,13 @@ impl Dice {
             std::thread::sleep(Duration::from_micros(us));
         }
     }
+
+    /// Up to so long.
+    fn pause_within(&mut self, most_us: u64) {
+        if most_us > 0 {
+            std::thread::sleep(Duration::from_micros(self.below(most_us)));
+        }
+    }
 }
 
 struct Gatherer<'a> {
@@ -66,6 +84,7 @@ struct Gatherer<'a> {
     fd: Fd,
     waits: Vec<&'a str>,
     dice: Dice,
+    busy_us: u64,
     /// Sets that live as long as the conversation, by the wait that uses them.
     sets: Vec<(&'a str, Kept)>,
 }
@@ -103,7 +122,7 @@ impl<'a> Gatherer<'a> {
             sigio::announce(fd, true, *wait == "fioasync")?;
         }
         let dice = Dice(seed);
-        Ok(Self { script, name, fd, waits, dice, sets: Vec::new() })
+        Ok(Self { script, name, fd, waits, dice, busy_us: 0, sets: Vec::new() })
     }
 
     fn talk(&mut self, is_first: bool, len: usize, rounds: usize) -> Result<String> {
@@ -131,7 +150,9 @@ impl<'a> Gatherer<'a> {
         let is_level = !self.waits.iter().any(|wait| announces(wait) || wait.ends_with("edge"));
         // Programs that wait before they try register what is unread already. A signal would
         // have come before it was asked for.
-        let tries_first = self.waits.iter().any(|wait| announces(wait)) || self.dice.below(2) == 0;
+        let tries_first = self.busy_us > 0
+            || self.waits.iter().any(|wait| announces(wait))
+            || self.dice.below(2) == 0;
         if !tries_first {
             self.dice.pause();
             if let Some(why) = self.wait_once(done, len)? {
@@ -139,7 +160,12 @@ impl<'a> Gatherer<'a> {
             }
         }
         while done < len {
-            let room = [64, 1000, 16 << 10][self.dice.below(3) as usize].min(len - done);
+            let room = match self.busy_us {
+                0 => [64, 1000, buffer.len()][self.dice.below(3) as usize],
+                _ if done == 0 => buffer.len(),
+                _ => [64, 64, 1000][self.dice.below(3) as usize],
+            };
+            let room = room.min(len - done);
             match sys::recv(self.fd, &mut buffer[..room], libc::MSG_DONTWAIT) {
                 Ok(0) => return Ok(Some(format!("the end after {done}"))),
                 Ok(got) => {
@@ -170,6 +196,7 @@ impl<'a> Gatherer<'a> {
 
     /// In one of the ways; `None` if it told of something.
     fn wait_once(&mut self, done: usize, len: usize) -> Result<Option<String>> {
+        self.dice.pause_within(self.busy_us);
         let wait = self.waits[self.dice.below(self.waits.len() as u64) as usize];
         let told = self.wait(wait)?;
         Ok((!told).then(|| format!("{wait} told nothing after {done} of {len}")))
@@ -202,15 +229,19 @@ impl<'a> Gatherer<'a> {
                 kept.closes.into_iter().try_for_each(sys::close)?;
                 told
             }
-            _ => {
-                if !self.sets.iter().any(|(name, _)| *name == wait) {
-                    self.sets.push((wait, make_set(fd, wait)?));
-                }
-                let kept = self.sets.iter().find(|(name, _)| *name == wait);
-                let (_, kept) = kept.ok_or_else(|| wrong(wait))?;
-                wait_in(kept.set, wait)?
-            }
+            _ => wait_in(self.kept(wait)?, wait)?,
         })
+    }
+
+    /// The set that such waits use.
+    fn kept(&mut self, wait: &'a str) -> Result<Fd> {
+        if let Some((_, kept)) = self.sets.iter().find(|(name, _)| *name == wait) {
+            return Ok(kept.set);
+        }
+        let kept = make_set(self.fd, wait)?;
+        let set = kept.set;
+        self.sets.push((wait, kept));
+        Ok(set)
     }
 }
 

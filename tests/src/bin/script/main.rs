@@ -12,8 +12,9 @@
 //! set C nodelay 1 | get C nodelay | names C | state C | unread C | unsent C | atmark C
 //! vec C FORM 10,null20,none30 [flags] | badheader C FORM KIND       see sys::memory
 //! async T COMMAND | asleep T | waiting T | kick T | join T | closing SEED ROUNDS   threads
+//! opening SEED ROUNDS | astray SEED ROUNDS
 //! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
-//! pingpong C first LEN ROUNDS WAIT,WAIT | gather C LEN WAIT | trickle C LEN SEED   see exchange
+//! pingpong C first LEN ROUNDS WAIT,WAIT | gather C LEN WAIT [US] | trickle C LEN SEED   see exchange
 //! announce C fcntl 1 | queue C 1 | signalled 100 | vforked C dup2 | badcall C FORM | unixlink U V
 //! barepoll C in 100 | bareselect | bareepwait E 100 | aiopoll C in 100       `bare` alone
 //! fork P | in P COMMAND | tell P COMMAND | hear P | kill P | reap P      children
@@ -285,9 +286,11 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             wait::run(script, words)
         }
         ["pairs", one, other] => pair(script, one, other),
-        ["async" | "asleep" | "waiting" | "kick" | "nudge" | "join" | "closing", ..] => {
-            threads::run(script, words)
-        }
+        [
+            "async" | "asleep" | "waiting" | "kick" | "nudge" | "join" | "closing" | "opening"
+            | "astray",
+            ..,
+        ] => threads::run(script, words),
         ["fork" | "in" | "tell" | "hear" | "kill" | "reap" | "leave", ..] => {
             children::run(script, words)
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use yasmin_tests::closing;
 use yasmin_tests::sys::{self, libc};
+use yasmin_tests::{astray, closing};
 
 use crate::{Running, Script, execute, lock, number, ok, wrong};
 
@@ -49,6 +49,10 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["closing", seed, rounds] => {
             closing::closing(number(seed)?, number(rounds)?).map(|_| ok(()))
         }
+        // One thread connects, another one closes; so many times.
+        ["opening", seed, rounds] => closing::opening(number(seed)?, number(rounds)?).map(ok),
+        // Bytes go past libc; on so many connections.
+        ["astray", seed, rounds] => astray::astray(number(seed)?, number(rounds)?).map(ok),
         ["kick", name] => sys::kill_thread(thread_of(script, name)?, libc::SIGUSR1).map(ok),
         ["join", name] => {
             let running = lock(&script.running).remove(name).ok_or_else(|| wrong(name))?;

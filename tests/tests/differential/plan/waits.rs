@@ -169,14 +169,45 @@ impl Plan<'_> {
         self.on(&peer, &format!("trickle {len} {seed}"))?;
         self.does(target.end, format!("{prefix}join T"))?;
         if pace.is_some() {
-            self.pace(0);
-            // Nothing is held back any more once this has come.
-            self.on(&peer, "sendall 1")?;
-            self.on(target, "gather 1 poll")?;
+            self.pace_no_more(target, &peer)?;
         }
-        let len = len + usize::from(pace.is_some());
         self.sides[target.conn][index(peer.end)].sent += len as u64;
         self.side(target).received += len as u64;
         Ok(())
+    }
+
+    fn pace_no_more(&mut self, target: &Target, peer: &Target) -> Result<(), String> {
+        self.pace(0);
+        // Nothing is held back any more once this has come.
+        self.on(peer, "sendall 1")?;
+        self.on(target, "gather 1 poll")?;
+        self.side(peer).sent += 1;
+        self.side(target).received += 1;
+        Ok(())
+    }
+
+    pub(super) fn overtake(
+        &mut self,
+        target: &Target,
+        first: usize,
+        then: usize,
+        wait: &str,
+        bytes_per_s: u32,
+    ) -> Result<(), String> {
+        /// What a loop does between two waits: the other end sends meanwhile.
+        const BUSY_US: u32 = 20_000;
+        let Some(peer) = self.both_plain(target)? else { return Ok(()) };
+        // Who sleeps takes an offer back, so what is sent next goes by TCP.
+        self.on(target, "poll in 1")?;
+        self.pace(bytes_per_s);
+        self.on(&peer, &format!("sendall {first}"))?;
+        let Target { prefix, name, .. } = target;
+        let len = first + then;
+        self.does(target.end, format!("{prefix}async T gather {name} {len} {wait} {BUSY_US}"))?;
+        self.on(&peer, &format!("sendall {then}"))?;
+        self.does(target.end, format!("{prefix}join T"))?;
+        self.side(&peer).sent += len as u64;
+        self.side(target).received += len as u64;
+        self.pace_no_more(target, &peer)
     }
 }
