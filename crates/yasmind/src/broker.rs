@@ -104,12 +104,12 @@ pub struct Broker {
 }
 
 impl Broker {
-    pub fn new(limits: Limits, proof: Proof, budget: Budget) -> Self {
+    pub fn new(limits: Limits, proof: Proof, budget: Budget, closer: Closer) -> Self {
         let table = Table::new(limits.ends);
         Self {
             limits,
             proof,
-            closer: Closer::default(),
+            closer,
             budget,
             groups: Groups::default(),
             started: Instant::now(),

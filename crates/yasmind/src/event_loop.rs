@@ -3,6 +3,7 @@
 use crate::broker::{Broker, Limits, RESIDUES};
 use crate::budget::Budget;
 use crate::cli::Args;
+use crate::closer::Closer;
 use crate::diag::Diag;
 use crate::guests::Guests;
 use crate::guests::directory::Directory;
@@ -47,6 +48,7 @@ const LISTEN_AGAIN_AFTER: Duration = Duration::from_millis(100);
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const GUESTS: u64 = 2;
+const CLOSED: u64 = 3;
 
 struct EventLoop {
     epoll: OwnedFd,
@@ -102,7 +104,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "serving"
     );
     let guests = meet_guests(args, table_beside(listener.path()).as_path());
-    let broker = Broker::new(limits, proof, budget);
+    let closer = Closer::new().context("cannot make an eventfd")?;
+    let broker = Broker::new(limits, proof, budget, closer.clone());
     let mut event_loop = EventLoop {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         listener,
@@ -115,6 +118,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     event_loop.watch(event_loop.listener.as_fd(), LISTENER)?;
     event_loop.watch(signals.as_fd(), SIGNALS)?;
+    event_loop.watch(closer.bell(), CLOSED)?;
     if let Some(guests) = guests {
         event_loop.watch(&guests, GUESTS)?;
         event_loop.broker.serve_guests(guests);
@@ -204,6 +208,11 @@ impl EventLoop {
                         return Ok(());
                     }
                     GUESTS => self.broker.turn_guests(now),
+                    CLOSED => {
+                        for token in self.broker.answer_claims() {
+                            self.update_interest(token);
+                        }
+                    }
                     token => self.ready(token, event.flags),
                 }
                 self.disconnect_doomed();

@@ -46,17 +46,26 @@ struct Residue {
     until: Instant,
 }
 
+/// Claimed by a client, who is answered once the broker's own hold on the socket is gone: a close
+/// of the client's would not end the connection before.
+struct Claimed {
+    memfd: OwnedFd,
+    left: u64,
+}
+
 #[derive(Default)]
 pub(super) struct Residues {
     /// Who was told to send a residue, and for whom it is.
     asked: HashMap<u64, Heir>,
     /// The oldest first.
     kept: VecDeque<Residue>,
+    /// By client.
+    claimed: HashMap<u64, Claimed>,
 }
 
 impl Residues {
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.kept.is_empty() && self.claimed.is_empty()
     }
 
     pub fn next_expiry(&self) -> Option<Instant> {
@@ -122,25 +131,46 @@ impl Broker {
     }
 
     pub(super) fn claim(&mut self, token: u64, socket: &Socket) -> Result<(), Gone> {
+        // One at a time.
+        if self.residues.claimed.contains_key(&token) {
+            return Err(Gone);
+        }
         let found = self.heir(token, socket).and_then(|heir| {
             let kept = &mut self.residues.kept;
             let at = kept.iter().position(|residue| residue.heir == heir);
             let found = at.and_then(|at| kept.remove(at)).ok_or(Decline::NoResidue)?;
             let left = kept.iter().filter(|residue| residue.heir == heir).count() as u64;
-            self.closer.close(heir.uid, found.socket);
-            Ok((found.memfd, left))
+            Ok((found, left))
         });
-        let client = self.clients.get_mut(&token).ok_or(Gone)?;
         match found {
-            Ok((memfd, left)) => {
-                let sent = client.send(FromBroker::Residue { left }, &[memfd.as_fd()]);
-                if sent.is_err() {
-                    is_lost(&memfd);
-                }
-                sent
+            Ok((found, left)) => {
+                self.residues.claimed.insert(token, Claimed { memfd: found.memfd, left });
+                self.closer.close_and_tell(found.heir.uid, found.socket, token);
+                Ok(())
             }
-            Err(reason) => client.send(FromBroker::Decline { id: 0, reason }, &[]),
+            Err(reason) => {
+                let client = self.clients.get_mut(&token).ok_or(Gone)?;
+                client.send(FromBroker::Decline { id: 0, reason }, &[])
+            }
         }
+    }
+
+    /// Sockets of claims are closed: their clients get the residues. Says whom it wrote to.
+    pub fn answer_claims(&mut self) -> Vec<u64> {
+        let mut answered = Vec::new();
+        for token in self.closer.closed() {
+            let Some(claimed) = self.residues.claimed.remove(&token) else { continue };
+            let sent = self.clients.get_mut(&token).ok_or(Gone).and_then(|client| {
+                let message = FromBroker::Residue { left: claimed.left };
+                client.send(message, &[claimed.memfd.as_fd()])
+            });
+            if sent.is_err() {
+                is_lost(&claimed.memfd);
+                self.doomed.push(token);
+            }
+            answered.push(token);
+        }
+        answered
     }
 
     fn heir(&mut self, token: u64, socket: &Socket) -> Result<Heir, Decline> {
