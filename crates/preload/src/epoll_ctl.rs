@@ -230,7 +230,7 @@ fn ctl_spent(
 pub fn spend(set: &Set, one: &'static Registration) {
     one.add(SPENT);
     mark_dirty(set, one);
-    if set.sleepers.load(Ordering::SeqCst) != 0 {
+    if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_foreign() {
         set.flush();
     }
 }
@@ -274,6 +274,29 @@ pub fn told(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_
         set.flush();
     }
     (kept - skip) as c_int
+}
+
+/// The same in a handler that interrupted its own thread's hold of the lock, where nothing of the
+/// set's may be changed: a wake-up stays, and what is not asked for any more is told all the same.
+pub fn told_inside(set: &Set, events: *mut EpollEvent, count: c_int) {
+    if set.tokens.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the kernel filled these in.
+        let mut event = unsafe { events.add(at).read_unaligned() };
+        let one = registration::is_token(event.data)
+            .then(|| registration::by_token(set, event.data))
+            .flatten();
+        let Some(one) = one else { continue };
+        if one.asked() & ONESHOT != 0 && !one.has(WAKES) {
+            one.remove(ARMED);
+            one.add(SPENT);
+        }
+        event.data = one.data.load(Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { events.add(at).write_unaligned(event) };
+    }
 }
 
 /// Whether the program is to see the event.

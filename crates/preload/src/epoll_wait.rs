@@ -190,7 +190,8 @@ impl Interests for Waiting<'_> {
         let Some(_guard) = set.lock.acquire() else {
             // In a handler that interrupted this thread's own use of the set.
             let told = wait.kernel(0, wait.timeout);
-            return Found::Answer(epoll_ctl::told(set, wait.events, 0, told));
+            epoll_ctl::told_inside(set, wait.events, told);
+            return Found::Answer(told);
         };
         if set.serial.load(Ordering::Relaxed) != self.serial {
             return Found::Answer(wait.kernel(0, wait.timeout.less(&self.start)));
