@@ -14,7 +14,8 @@ use yasmin_wait::Found;
 /// Bytes, or minus errno: what calls return.
 pub type Ret = isize;
 
-const fn answer(ret: Ret) -> Found<Option<Ret>> {
+/// The call is over, and returns this.
+pub const fn answer(ret: Ret) -> Found<Option<Ret>> {
     Found::Answer(Some(ret))
 }
 

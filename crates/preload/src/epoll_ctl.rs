@@ -335,11 +335,9 @@ fn registered(set: &Set, conn: &'static Conn, one: &'static Registration) {
     let is_elsewhere = conn.is_shared() && holders::watches_rx(&conn.side().rx);
     // Told again, as the kernel does after MOD.
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
-    // Not for good: programs move a connection from such a set to another one.
-    let asked = one.asked();
-    let is_special = asked & EXCLUSIVE != 0 || asked & ONESHOT != 0 && !one.has(TOKENED);
     let has_room = is_kernels(&receiver) || set.push_hot(one);
-    if is_special || is_elsewhere || !set.may_offer() || !has_room {
+    // Not for good: programs move a connection from such a set to another one.
+    if one.is_kernels_alone() || is_elsewhere || !set.may_offer() || !has_room {
         conn.park_rx(&receiver);
     }
     if is_telling(one, &receiver) && set.sleepers.load(Ordering::SeqCst) != 0 {

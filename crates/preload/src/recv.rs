@@ -5,6 +5,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
+use yasmin_call::answer;
 use yasmin_call::receive::{Ahead, Asks, Receive, Sleep, Source};
 use yasmin_ring::{Broken, Pages, Phase, Receiver, View};
 use yasmin_wire::State;
@@ -226,10 +227,6 @@ impl Interests for Call<'_> {
             Sleep::Beyond { offset } => answer(self.peek_beyond(offset)),
         }
     }
-}
-
-const fn answer(ret: Ret) -> Found<Option<Ret>> {
-    Found::Answer(Some(ret))
 }
 
 /// What a receive works on.

@@ -5,6 +5,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
+use yasmin_call::answer;
 use yasmin_call::send::{Asks, Health, Opening, Send, Sink};
 use yasmin_ring::{Broken, Pages, Publish, Room, Sender, Write};
 
@@ -439,10 +440,6 @@ impl Sink for Locked<'_, '_> {
     fn reset(&mut self) {
         tcp::reset(self.io.fd);
     }
-}
-
-const fn answer(ret: Ret) -> Found<Option<Ret>> {
-    Found::Answer(Some(ret))
 }
 
 fn raw_send(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {

@@ -300,8 +300,7 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
     let Some(_registry) = REGISTRY.acquire() else { return false };
     registration::at(fd).all(|one| {
         let Some(set) = one.set() else { return true };
-        let asked = one.asked();
-        if asked & EXCLUSIVE != 0 || asked & ONESHOT != 0 && !one.has(TOKENED) {
+        if one.is_kernels_alone() {
             return false;
         }
         if !set.may_offer() {

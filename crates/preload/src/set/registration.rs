@@ -11,7 +11,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::Set;
+use super::{EXCLUSIVE, ONESHOT, Set};
 use crate::conn::{self, Conn};
 use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
@@ -125,6 +125,12 @@ impl Registration {
     /// Whether a wait may tell of it at all.
     pub fn is_armed(&self) -> bool {
         self.has(PRESENT) && !self.has(SPENT)
+    }
+
+    /// Whether its ring may not tell of it: only the kernel knows when it tells, or whom.
+    pub fn is_kernels_alone(&self) -> bool {
+        let asked = self.asked();
+        asked & EXCLUSIVE != 0 || asked & ONESHOT != 0 && !self.has(TOKENED)
     }
 
     fn link(&'static self, at: c_int) {
