@@ -1,12 +1,17 @@
-//! A channel's memory in user space: where the two directions lie in the mapped pages, and an
-//! end's own side page.
+//! A channel's memory in user space: the region that it lies in, the medium that its pages come
+//! from, where the two directions lie, and an end's own side page.
 //!
-//! Mapping and unmapping are the caller's, who alone knows when nobody uses the pages.
+//! Whoever makes, checks or maps such memory does it here: the library, the broker and the
+//! benchmarks.
 #![no_std]
 
+pub mod attachment;
+pub mod memfd;
+pub mod region;
 pub mod residue;
 pub mod side;
 
+pub use syscalls::Errno;
 use yasmin_ring::{Block, Pages};
 use yasmin_wire::layout;
 

@@ -9,10 +9,13 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use yasmin_channel::region::{Filling, Region};
 use yasmin_control::{CONTROL_VERSION, message::COMM_BYTES};
 use yasmin_control::{
     FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, Socket, ToBroker, guest::Endpoint,
 };
+
+use yasmin_wire::layout;
 
 use crate::conn::Handout;
 use crate::guest::directory;
@@ -400,9 +403,10 @@ fn receive(fd: c_int, raw: &mut [u8; MESSAGE_BYTES]) -> (isize, Passed) {
 fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
     match message {
         FromBroker::Welcome { .. } => {
-            if let Some(page) = passed.fds.first().and_then(|at| sys::map_sealed(*at, 4096)) {
+            let mailbox = passed.fds.first().map(|at| Region::first(*at, layout::PAGE_BYTES));
+            if let Some(Ok(page)) = mailbox.map(|page| page.map(Filling::Usual)) {
                 MAIL_SEEN.store(u64::MAX, Ordering::Relaxed);
-                MAILBOX.store(page.cast(), Ordering::Release);
+                MAILBOX.store(page.keep().cast(), Ordering::Release);
             }
             None
         }

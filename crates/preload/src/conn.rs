@@ -7,7 +7,9 @@ pub mod parts;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use yasmin_channel::side::Side;
+use yasmin_channel::attachment::Attachment;
+use yasmin_channel::region::Region;
+use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_channel::{self as channel};
 use yasmin_ring::{Pages, Park, Phase, Receiver, Sender};
 
@@ -115,50 +117,34 @@ pub struct Handout {
     pub side_fd: c_int,
 }
 
-/// A channel and a side page, mapped.
-pub struct Mapped {
-    pub base: *mut u8,
-    pub side: *mut Side,
-    pub max_class: u8,
-}
-
 impl Conn {
-    /// Maps a channel for `fd`. The two memfds stay the caller's.
+    /// Maps a channel for `fd`. The two descriptors stay the caller's.
     pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
-        let base = sys::map_sealed(handout.channel_fd, channel::bytes(handout.max_class))?;
-        let Some(side) = sys::map_sealed(handout.side_fd, channel::side::SIDE_BYTES) else {
-            // SAFETY: mapped just now, and nobody knows of it.
-            unsafe { sys::unmap(base, channel::bytes(handout.max_class)) };
-            return None;
-        };
-        let pages = Mapped { base, side: side.cast(), max_class: handout.max_class };
-        Self::over(fd, pages, handout.is_acceptor, 0).inspect(|conn| {
+        let bytes = channel::bytes(handout.max_class);
+        let attachment = Attachment::map(
+            Region::first(handout.channel_fd, bytes),
+            Region::first(handout.side_fd, SIDE_BYTES),
+            handout.max_class,
+            sys::filling(bytes),
+        )?;
+        Self::over(fd, attachment, handout.is_acceptor, 0).inspect(|conn| {
             conn.id.store(handout.id, Ordering::Relaxed);
             conn.holding.attacher_pid.store(process::pid(), Ordering::Relaxed);
         })
     }
 
-    /// A connection over pages that were mapped for it; without one they are unmapped.
+    /// A connection over memory that was mapped for it.
     pub fn over(
         fd: c_int,
-        pages: Mapped,
+        attachment: Attachment,
         is_acceptor: bool,
         read_before: u64,
     ) -> Option<&'static Self> {
-        // SAFETY: a whole page, mapped just now.
-        let version = unsafe { &*pages.side }.version.load(Ordering::Relaxed);
-        let conn = POOL.take().filter(|_| version == channel::side::SIDE_VERSION);
-        let Some(conn) = conn else {
-            // SAFETY: mapped just now, and nobody knows of them.
-            unsafe {
-                sys::unmap(pages.base, channel::bytes(pages.max_class));
-                sys::unmap(pages.side.cast(), channel::side::SIDE_BYTES);
-            }
-            return None;
-        };
-        conn.base.store(pages.base, Ordering::Relaxed);
-        conn.side.store(pages.side, Ordering::Relaxed);
-        conn.max_class.store(u32::from(pages.max_class), Ordering::Relaxed);
+        let conn = POOL.take()?;
+        conn.max_class.store(u32::from(attachment.max_class()), Ordering::Relaxed);
+        let (base, side) = attachment.keep();
+        conn.base.store(base, Ordering::Relaxed);
+        conn.side.store(side, Ordering::Relaxed);
         conn.is_acceptor.store(u32::from(is_acceptor), Ordering::Relaxed);
         conn.fd.store(fd, Ordering::Relaxed);
         conn.fds.store(1, Ordering::Relaxed);
@@ -512,10 +498,7 @@ impl Conn {
         let (base, side) = self.mapped();
         // SAFETY: the table does not name it, so whoever locks it from now on finds it gone
         // before it touches the memory, and nobody holds a pin.
-        unsafe {
-            sys::unmap(base, channel::bytes(self.max_class()));
-            sys::unmap(side.cast(), channel::side::SIDE_BYTES);
-        }
+        drop(unsafe { Attachment::of_kept(base, side, self.max_class()) });
     }
 
     /// The program exits and may have left bytes unread: as TCP does, its close is a reset.

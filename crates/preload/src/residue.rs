@@ -13,13 +13,16 @@
 
 use core::ffi::c_int;
 use core::mem::size_of;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
+use yasmin_channel::attachment::Attachment;
+use yasmin_channel::memfd;
+use yasmin_channel::region::Region;
 use yasmin_channel::residue::{CHANNEL_AT, MAGIC, MARK, SIDE_AT, VERSION};
-use yasmin_channel::side::{SIDE_BYTES, Side};
+use yasmin_channel::side::SIDE_BYTES;
 use yasmin_wire::layout::{self, class_bytes};
 
-use crate::conn::{Conn, Mapped};
+use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::sys::{self, PollFd, SO_COOKIE, SO_LINGER, SOL_SOCKET, SOL_TCP, call};
 use crate::{process, table, tcp};
@@ -28,13 +31,6 @@ use crate::{process, table, tcp};
 const NUMBERS: usize = 256;
 /// Sockets that were handed over are looked for below this number.
 const SOCKETS_BELOW: c_int = 1 << 16;
-
-const F_SEAL_SEAL: usize = 1;
-const F_SEAL_SHRINK: usize = 2;
-const F_SEAL_GROW: usize = 4;
-const SEALS: usize = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
-const F_ADD_SEALS: c_int = 1033;
-const F_GET_SEALS: c_int = 1034;
 
 #[repr(C)]
 struct Header {
@@ -147,17 +143,16 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
             && memfd.write(base, layout::PAGE_BYTES, CHANNEL_AT)
             && memfd.write(base.wrapping_add(ring_at), ring_bytes, CHANNEL_AT + ring_at)
     };
-    if !is_copied || !memfd.seal() {
+    if !is_copied {
         return None;
     }
     let number = memfd.keep()?;
     // The sender is told that they were taken, as bytes are that TCP has delivered.
     receiver.consume(receiver.unread_bytes());
-    let len = layout::channel_bytes(max_class);
+    let [side_region, channel_region] = regions(number, max_class);
     // SAFETY: both replace a mapping of ours of the same size with one of the same content.
     let is_moved = unsafe {
-        sys::map_over(side.cast(), number, SIDE_BYTES, SIDE_AT)
-            && sys::map_over(base, number, len, CHANNEL_AT)
+        side_region.map_over(side.cast()).is_ok() && channel_region.map_over(base).is_ok()
     };
     if !is_moved {
         sys::close(number);
@@ -181,17 +176,8 @@ impl Drop for Memfd {
 
 impl Memfd {
     fn create(len_bytes: usize) -> Option<Self> {
-        const MFD_CLOEXEC: usize = 1;
-        const MFD_ALLOW_SEALING: usize = 2;
-        let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-        // SAFETY: a C string.
-        let fd = unsafe { call!(memfd_create, c"yasmin-residue".as_ptr(), flags) } as c_int;
-        if fd < 0 {
-            return None;
-        }
-        let memfd = Self { fd };
-        // SAFETY: no memory involved.
-        (unsafe { call!(ftruncate, fd, len_bytes) } == 0).then_some(memfd)
+        let region = memfd::create(c"yasmin-residue", len_bytes).ok()?;
+        Some(Self { fd: region.fd })
     }
 
     /// # Safety
@@ -211,11 +197,6 @@ impl Memfd {
             done += ret as usize;
         }
         true
-    }
-
-    fn seal(&self) -> bool {
-        // SAFETY: no memory involved.
-        unsafe { call!(fcntl, self.fd, F_ADD_SEALS, SEALS) == 0 }
     }
 
     /// At a number where other programs' libraries find it.
@@ -293,27 +274,42 @@ pub fn adopt() {
 
 /// `None`: it is no residue. Its header may change at any time: this copy is what counts.
 fn header_of(number: c_int) -> Option<Header> {
+    // First: of other files a read may wait.
+    if !Region::first(number, size_of::<Header>()).is_sound() {
+        return None;
+    }
     let mut header = core::mem::MaybeUninit::<Header>::uninit();
     // SAFETY: the kernel writes at most a header.
     let ret = unsafe { call!(pread64, number, header.as_mut_ptr(), size_of::<Header>(), 0) };
-    // SAFETY: no memory involved.
-    let seals = unsafe { call!(fcntl, number, F_GET_SEALS) };
-    if ret != size_of::<Header>() as isize || seals != SEALS as isize {
+    if ret != size_of::<Header>() as isize {
         return None;
     }
     // SAFETY: written whole, and any bytes are one.
     let header = unsafe { header.assume_init() };
     let is_known = header.magic == MAGIC
         && header.version == VERSION
-        && header.max_class <= u32::from(layout::MAX_CLASS);
-    if !is_known {
-        return None;
-    }
-    const SEEK_END: usize = 2;
-    // SAFETY: no memory involved. Nobody uses its offset.
-    let len = unsafe { call!(lseek, number, 0, SEEK_END) };
-    let needed = CHANNEL_AT + layout::channel_bytes(header.max_class as u8);
-    (len >= needed as isize).then_some(header)
+        && header.max_class <= u32::from(layout::MAX_CLASS)
+        && regions(number, header.max_class as u8).iter().all(Region::is_sound);
+    is_known.then_some(header)
+}
+
+/// Where the side page and the channel lie in the residue at `number`.
+const fn regions(number: c_int, max_class: u8) -> [Region; 2] {
+    [
+        Region { fd: number, offset_bytes: SIDE_AT, len_bytes: SIDE_BYTES },
+        Region {
+            fd: number,
+            offset_bytes: CHANNEL_AT,
+            len_bytes: layout::channel_bytes(max_class),
+        },
+    ]
+}
+
+/// What the residue at `number` has, mapped.
+fn map(number: c_int, header: &Header) -> Option<Attachment> {
+    let max_class = header.max_class as u8;
+    let [side, channel] = regions(number, max_class);
+    Attachment::map(channel, side, max_class, sys::filling(channel.len_bytes))
 }
 
 fn is_residue(number: c_int) -> bool {
@@ -326,8 +322,7 @@ pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<Settings> {
     let memfd = Memfd { fd: memfd };
     let header = header_of(memfd.fd).filter(|header| header.cookie == cookie)?;
     let number = memfd.keep()?;
-    let side = sys::map_file_at(number, SIDE_BYTES, SIDE_AT).map(|side| side.cast::<Side>());
-    let conn = side.and_then(|side| over(fd, number, &header, side));
+    let conn = map(number, &header).and_then(|memory| over(fd, memory, &header));
     match conn {
         Some(conn) => set(conn, number),
         None => {
@@ -349,17 +344,9 @@ pub fn settings_of(conn: &Conn) -> Option<Settings> {
     header_of(of(conn)?).map(|header| header.settings())
 }
 
-/// A connection over the pages of the residue at `number`. Unmaps `side` if there is none.
-fn over(fd: c_int, number: c_int, header: &Header, side: *mut Side) -> Option<&'static Conn> {
-    let max_class = header.max_class as u8;
-    let len = layout::channel_bytes(max_class);
-    let Some(base) = sys::map_file_at(number, len, CHANNEL_AT) else {
-        // SAFETY: mapped by the caller; nobody else knows of it.
-        unsafe { sys::unmap(side.cast(), SIDE_BYTES) };
-        return None;
-    };
-    let pages = Mapped { base, side, max_class };
-    let conn = Conn::over(fd, pages, header.is_acceptor != 0, header.read_before)?;
+/// A connection over a residue's memory.
+fn over(fd: c_int, memory: Attachment, header: &Header) -> Option<&'static Conn> {
+    let conn = Conn::over(fd, memory, header.is_acceptor != 0, header.read_before)?;
     conn.share();
     conn.holding.plain.store(1, Ordering::Relaxed);
     table::set_conn(fd, conn.address());
@@ -368,30 +355,20 @@ fn over(fd: c_int, number: c_int, header: &Header, side: *mut Side) -> Option<&'
 
 fn adopt_one(number: c_int) -> bool {
     let Some(header) = header_of(number) else { return false };
-    let Some(side) = sys::map_file_at(number, SIDE_BYTES, SIDE_AT) else { return false };
-    let side = side.cast::<Side>();
     let end = (sys::descriptor_limit() as c_int).min(SOCKETS_BELOW);
-    let mut found: Option<&'static Conn> = None;
-    for fd in 0..end {
-        if sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) != Some(header.cookie) {
-            continue;
-        }
-        if let Some(conn) = found {
-            entry::name(conn, fd);
-            continue;
-        }
-        let Some(conn) = over(fd, number, &header, side) else { return false };
-        found = Some(conn);
+    let mut sockets = (0..end)
+        .filter(|fd| sys::getsockopt_u64(*fd, SOL_SOCKET, SO_COOKIE, 8) == Some(header.cookie));
+    let Some(memory) = map(number, &header) else { return false };
+    let Some(first) = sockets.next() else {
+        // Whoever started this program counted it as a holder of a socket that it did not get.
+        let holders = &memory.side().rx.more_holders;
+        let _ = holders.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        return false;
+    };
+    let Some(conn) = over(first, memory, &header) else { return false };
+    for fd in sockets {
+        entry::name(conn, fd);
     }
-    if let Some(conn) = found {
-        set(conn, number);
-        return true;
-    }
-    // Whoever started this program counted it as a holder of a socket that it did not get.
-    // SAFETY: a page, mapped above, of atomics.
-    let holders: &AtomicU32 = unsafe { &(*side).rx.more_holders };
-    let _ = holders.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-    // SAFETY: mapped above; nobody else knows of it.
-    unsafe { sys::unmap(side.cast(), SIDE_BYTES) };
-    false
+    set(conn, number);
+    true
 }

@@ -3,10 +3,12 @@
 //! Storey 1: system.
 
 use core::ffi::{c_int, c_void};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 pub use syscalls::Sysno;
 use syscalls::raw;
+use yasmin_channel::region::{self, Filling};
 
 /// Result of a raw system call: 0 or more, or minus errno.
 pub type Ret = isize;
@@ -209,55 +211,20 @@ pub fn close(fd: c_int) -> Ret {
 
 /// Zeroed private pages, touched lazily; `None` when the kernel has none.
 pub fn map_private(len_bytes: usize) -> Option<*mut u8> {
-    map(len_bytes, 0x02 | 0x20 | 0x4000, -1)
+    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
+    map_anonymous(len_bytes, PRIVATE_ANONYMOUS_NORESERVE)
 }
 
 /// Zeroed pages that children of fork share.
 pub fn map_fork_shared(len_bytes: usize) -> Option<*mut u8> {
-    map(len_bytes, 0x01 | 0x20, -1)
+    const SHARED_ANONYMOUS: usize = 0x01 | 0x20;
+    map_anonymous(len_bytes, SHARED_ANONYMOUS)
 }
 
-pub fn map_file(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
-    map_file_at(fd, len_bytes, 0)
-}
-
-/// The pages of a memfd of exactly this size that nobody can cut: an access never faults, whoever
-/// made it.
-pub fn map_sealed(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
-    const F_GET_SEALS: c_int = 1034;
-    const F_SEAL_SHRINK: isize = 2;
-    const SEEK_END: usize = 2;
-    // SAFETY: no memory involved. Nobody uses its offset.
-    let (seals, len) = unsafe { (call!(fcntl, fd, F_GET_SEALS), call!(lseek, fd, 0, SEEK_END)) };
-    let is_whole = seals > 0 && seals & F_SEAL_SHRINK != 0 && len == len_bytes as isize;
-    if is_whole { map_file(fd, len_bytes) } else { None }
-}
-
-/// The file's pages, to read only.
-pub fn map_file_to_read(fd: c_int, len_bytes: usize) -> Option<*mut u8> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let at = unsafe { call!(mmap, 0, len_bytes, 1, 0x01, fd as isize, 0) };
-    (at > 0).then_some(at as *mut u8)
-}
-
-/// The file's pages from `offset` on.
-pub fn map_file_at(fd: c_int, len_bytes: usize, offset: usize) -> Option<*mut u8> {
-    map_at_will(len_bytes, 0x01, fd, offset)
-}
-
-/// The same in place of what is mapped at `at`.
-///
-/// # Safety
-/// `len_bytes` are mapped there, and whoever uses them goes on with the file's.
-pub unsafe fn map_over(at: *mut u8, fd: c_int, len_bytes: usize, offset: usize) -> bool {
-    const MAP_SHARED_FIXED: usize = 0x01 | 0x10;
-    // SAFETY: the caller vouches for the range.
-    let ret = unsafe { call!(mmap, at, len_bytes, 3, MAP_SHARED_FIXED, fd as isize, offset) };
-    ret == at as isize
-}
-
-fn map(len_bytes: usize, flags: usize, fd: c_int) -> Option<*mut u8> {
-    map_at_will(len_bytes, flags, fd, 0)
+fn map_anonymous(len_bytes: usize, flags: usize) -> Option<*mut u8> {
+    // SAFETY: no file, and no fixed address.
+    let at = unsafe { region::map_pages(len_bytes, flags, -1, 0, filling(len_bytes)) };
+    at.ok().map(NonNull::as_ptr)
 }
 
 /// The program has all that is mapped from now on locked (MCL_FUTURE).
@@ -269,24 +236,17 @@ pub fn locks_all(flags: c_int) {
     LOCKS_ALL.store(flags & MCL_FUTURE != 0, Ordering::Relaxed);
 }
 
-/// What is larger would cost a program that locks its memory more than it uses.
-const LOCKED_MAX_BYTES: usize = 64 * 1024;
-
-/// At an address of the kernel's choice. Where the program has its memory locked, a large mapping
-/// is neither filled at once nor locked: it takes memory as it is used, as TCP's buffers do, and
+/// How so much memory is mapped. Where the program has its memory locked, a large mapping is
+/// neither filled at once nor locked: it takes memory as it is used, as TCP's buffers do, and
 /// nothing of what the program may lock.
-fn map_at_will(len_bytes: usize, flags: usize, fd: c_int, offset: usize) -> Option<*mut u8> {
-    let is_late = len_bytes > LOCKED_MAX_BYTES && LOCKS_ALL.load(Ordering::Relaxed);
-    let protection = if is_late { 0 } else { 3 };
-    // SAFETY: a fresh mapping.
-    let at = unsafe { call!(mmap, 0, len_bytes, protection, flags, fd as isize, offset) };
-    // SAFETY: the mapping of just now. Without access there was nothing to fill.
-    let is_there = at > 0
-        && (!is_late
-            || unsafe {
-                call!(munlock, at, len_bytes) == 0 && call!(mprotect, at, len_bytes, 3) == 0
-            });
-    is_there.then_some(at as *mut u8)
+pub fn filling(len_bytes: usize) -> Filling {
+    /// What is larger would cost a program that locks its memory more than it uses.
+    const LOCKED_MAX_BYTES: usize = 64 * 1024;
+    if len_bytes > LOCKED_MAX_BYTES && LOCKS_ALL.load(Ordering::Relaxed) {
+        Filling::AsUsed
+    } else {
+        Filling::Usual
+    }
 }
 
 /// The soft limit on descriptors' numbers.

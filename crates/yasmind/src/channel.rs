@@ -5,10 +5,10 @@
 //! never a ring. A mapping keeps all of a memfd's memory, so the control page goes as soon as
 //! one end has: then the rings are freed when the processes unmap them.
 
-use crate::memfd;
+use crate::sys::memfd;
 use crate::sys::page::Page;
 use rustix::fd::OwnedFd;
-use rustix::io;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -83,7 +83,7 @@ impl Channel {
         max_class: u8,
         now: Instant,
     ) -> io::Result<(Self, Handout)> {
-        let channel = memfd::sealed("yasmin-channel", channel_bytes(max_class) as u64)?;
+        let channel = memfd::sealed(c"yasmin-channel", channel_bytes(max_class))?;
         let control = Page::map(&channel)?;
         control.word(HEADER_MAGIC).store(CHANNEL_MAGIC.to_le(), Relaxed);
         // Version and largest class are two 32-bit fields of one aligned word.
@@ -93,7 +93,7 @@ impl Channel {
         control.word(HEADER_VERSION).store(versions.to_le(), Relaxed);
 
         let make_end = |label: EndLabel| -> io::Result<(ChannelEnd, OwnedFd)> {
-            let memfd = memfd::sealed("yasmin-side", SIDE_BYTES as u64)?;
+            let memfd = memfd::sealed(c"yasmin-side", SIDE_BYTES)?;
             let page = Page::map(&memfd)?;
             page.side().tx_class_limit.store(u32::from(first_class), Relaxed);
             page.side().class_limit.store(u32::from(first_class), Relaxed);

@@ -5,7 +5,7 @@
 //! take as long as its owner likes.
 
 use crate::closer::Closer;
-use crate::memfd;
+use crate::sys::memfd;
 use crate::sys::page::Page;
 use crate::sys::sockopt::{self, Credentials};
 use rustix::event::epoll::EventFlags;
@@ -110,8 +110,8 @@ impl Client {
     /// Takes HELLO: makes the mailbox and answers WELCOME.
     pub fn greet(&mut self, comm: &[u8]) -> Result<(), Gone> {
         self.program = printable(comm);
-        let make = || -> io::Result<(Page, OwnedFd)> {
-            let memfd = memfd::sealed("yasmin-mailbox", PAGE_BYTES as u64)?;
+        let make = || -> std::io::Result<(Page, OwnedFd)> {
+            let memfd = memfd::sealed(c"yasmin-mailbox", PAGE_BYTES)?;
             Ok((Page::map(&memfd)?, memfd))
         };
         let (page, memfd) = make().map_err(|error| {

@@ -15,7 +15,6 @@ mod event_loop;
 mod facts;
 mod guests;
 mod listener;
-mod memfd;
 mod memory;
 mod notify;
 mod pairing;

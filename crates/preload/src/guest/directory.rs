@@ -7,6 +7,7 @@ use core::ffi::c_int;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use yasmin_channel::region::Region;
 use yasmin_control::SYSTEM_DIR;
 use yasmin_control::directory::{self, Address, TABLE_BYTES, TABLE_WORDS};
 use yasmin_control::guest::Endpoint;
@@ -70,9 +71,11 @@ fn map_table() -> Option<*mut Table> {
     if fd < 0 {
         return None;
     }
-    let at = if is_trusted(fd) { sys::map_file_to_read(fd, TABLE_BYTES) } else { None };
+    let table = Region::first(fd, TABLE_BYTES);
+    // SAFETY: only root or this user can cut it.
+    let mapped = is_trusted(fd).then(|| unsafe { table.map_to_read() });
     sys::close(fd);
-    at.map(<*mut u8>::cast)
+    mapped?.ok().map(|mapping| mapping.keep().cast())
 }
 
 trait FolderLength {

@@ -3,13 +3,11 @@
 //! Each end maps the memory by itself, as two processes would.
 #![allow(unsafe_code)]
 
-use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use anyhow::{anyhow, bail};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use yasmin_channel as channel;
+use yasmin_channel::region::{Filling, Mapping};
+use yasmin_channel::{self as channel, memfd};
 use yasmin_ring::{
     Broken, Pages, Publish, Receiver, ReceiverState, Room, Sender, SenderState, View,
 };
@@ -25,59 +23,32 @@ const PIECE_BYTES: usize = RING_BYTES / 8;
 /// Looks at the word before the CPU is offered to somebody else.
 const PATIENCE: u32 = 10_000;
 
-/// A channel's memory as one end maps it.
-struct Mapping {
-    base: NonNull<u8>,
-}
-
-// SAFETY: the mapping belongs to its value, wherever that moves; all access to the pages is
-// through atomics or `Pages`.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(memfd: &OwnedFd) -> anyhow::Result<Self> {
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping, of memory that `ftruncate` made.
-        let base = unsafe {
-            mmap(std::ptr::null_mut(), channel::bytes(CLASS), protection, flags, memfd, 0)?
-        };
-        Ok(Self { base: NonNull::new(base.cast()).ok_or_else(|| anyhow!("mapped at 0"))? })
-    }
-
-    fn direction(&self, index: usize) -> (&yasmin_ring::Block, Pages) {
-        // SAFETY: `base` maps a whole channel of CLASS until `self` is dropped.
-        unsafe { channel::direction(self.base.as_ptr(), index, CLASS) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: nothing borrowed from the mapping outlives `self`.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), channel::bytes(CLASS)) };
-    }
-}
-
 /// Aligned, or the ends' private states might share a cache line.
 #[repr(align(128))]
 struct RingEnd {
-    mapping: Mapping,
+    pages: Mapping,
     sends_on: usize,
     sender: SenderState,
     receiver: ReceiverState,
 }
 
 pub fn pair() -> anyhow::Result<Ends> {
-    let memfd = memfd_create("yasmin-bench", MemfdFlags::CLOEXEC)?;
-    ftruncate(&memfd, channel::bytes(CLASS) as u64)?;
+    let pages = memfd::create(c"yasmin-bench", channel::bytes(CLASS)).map_err(failed)?;
+    // SAFETY: made just now, and nobody else's.
+    let _closes = unsafe { OwnedFd::from_raw_fd(pages.fd) };
     let end = |sends_on| -> anyhow::Result<Box<dyn End>> {
         Ok(Box::new(RingEnd {
-            mapping: Mapping::new(&memfd)?,
+            pages: pages.map(Filling::Usual).map_err(failed)?,
             sends_on,
             sender: SenderState::default(),
             receiver: ReceiverState::default(),
         }))
     };
     Ok((end(0)?, end(1)?))
+}
+
+fn failed(error: channel::Errno) -> anyhow::Error {
+    std::io::Error::from_raw_os_error(error.into_raw()).into()
 }
 
 fn broken(_: Broken) -> anyhow::Error {
@@ -98,9 +69,16 @@ impl Pause {
     }
 }
 
+impl RingEnd {
+    fn direction(&self, index: usize) -> (&yasmin_ring::Block, Pages) {
+        // SAFETY: a whole channel of CLASS is mapped until `self` is dropped.
+        unsafe { channel::direction(self.pages.as_ptr(), index, CLASS) }
+    }
+}
+
 impl End for RingEnd {
     fn send(&mut self, message: &[u8]) -> anyhow::Result<()> {
-        let (block, memory) = self.mapping.direction(self.sends_on);
+        let (block, memory) = self.direction(self.sends_on);
         let sender =
             Sender { block, state: &self.sender, memory, max_class: CLASS, class_limit: CLASS };
         let mut rest = message;
@@ -121,7 +99,7 @@ impl End for RingEnd {
     }
 
     fn receive(&mut self, message: &mut [u8]) -> anyhow::Result<()> {
-        let (block, memory) = self.mapping.direction(1 - self.sends_on);
+        let (block, memory) = self.direction(1 - self.sends_on);
         let receiver = Receiver { block, state: &self.receiver, memory, max_class: CLASS };
         let mut done = 0;
         let mut pause = Pause(0);

@@ -5,11 +5,11 @@ use super::Broker;
 use crate::client::Gone;
 use crate::sys::page::Page;
 use crate::sys::sockopt;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use yasmin_channel::region::{self, Region};
 use yasmin_channel::residue::{CHANNEL_AT, SIDE_AT};
 use yasmin_control::{Decline, FromBroker, Socket};
 use yasmin_wire::layout::{MAX_CLASS, channel_bytes};
@@ -197,19 +197,19 @@ impl Broker {
     }
 }
 
-/// Whether it is a memfd that has a side page which can be mapped for good. A memfd is asked
-/// first: other files may answer when their owner likes.
+/// Whether it has a side page which can be mapped for good, and is no larger than a residue.
 fn has_side(memfd: &OwnedFd) -> bool {
-    let wanted = SealFlags::SHRINK | SealFlags::GROW;
-    let is_sealed = fcntl_get_seals(memfd).is_ok_and(|seals| seals.contains(wanted));
-    let sizes = CHANNEL_AT as i64..=(CHANNEL_AT + channel_bytes(MAX_CLASS)) as i64;
-    is_sealed && fstat(memfd).is_ok_and(|stat| sizes.contains(&stat.st_size))
+    let fd = memfd.as_raw_fd();
+    let max_bytes = CHANNEL_AT + channel_bytes(MAX_CLASS);
+    // In this order: a file that is no memfd may answer when its owner likes.
+    Region::first(fd, CHANNEL_AT).is_sound()
+        && region::file_bytes(fd).is_some_and(|bytes| bytes <= max_bytes)
 }
 
 /// Nobody claimed it. What is unread is the giver's affair again, if that one holds the socket
 /// still. If not, nobody is left to read it: true.
 fn is_lost(memfd: &OwnedFd) -> bool {
-    let Ok(page) = Page::map_at(memfd, SIDE_AT as u64) else { return false };
+    let Ok(page) = Page::map_at(memfd, SIDE_AT) else { return false };
     let (order, rx) = (Ordering::SeqCst, &page.side().rx);
     // Before the count: the holder that sees it go must see this too.
     rx.foreign.store(1, order);

@@ -2,7 +2,13 @@
 #![allow(unsafe_code)]
 
 pub mod bpf;
+pub mod memfd;
 pub mod page;
 pub mod sockopt;
 pub mod table;
 pub mod vsock;
+
+/// A failed system call of the shared memory's.
+fn io_error(error: yasmin_channel::Errno) -> std::io::Error {
+    std::io::Error::from_raw_os_error(error.into_raw())
+}

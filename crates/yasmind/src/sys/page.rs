@@ -1,11 +1,9 @@
 //! One page of a memfd, mapped shared.
 
-use rustix::fd::AsFd;
-use rustix::io;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::ffi::c_void;
-use std::ptr::NonNull;
+use rustix::fd::{AsFd, AsRawFd};
+use std::io;
 use std::sync::atomic::AtomicU64;
+use yasmin_channel::region::{Filling, Mapping, Region};
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_wire::layout::PAGE_BYTES;
 
@@ -14,33 +12,20 @@ use yasmin_wire::layout::PAGE_BYTES;
 ///
 /// Dropping it unmaps the page; while it lives, the whole file's memory does.
 pub struct Page {
-    start: NonNull<c_void>,
+    mapping: Mapping,
 }
 
-// SAFETY: the page is reached through atomics only, and unmapped once, by the owner.
-unsafe impl Send for Page {}
-
 impl Page {
-    /// `memfd` has at least one page and is sealed against shrinking: an access never faults.
+    /// The first page of `memfd`.
     pub fn map(memfd: impl AsFd) -> io::Result<Self> {
         Self::map_at(memfd, 0)
     }
 
-    /// The page at `offset`, a multiple of its size; `memfd` reaches beyond it, and is sealed.
-    pub fn map_at(memfd: impl AsFd, offset: u64) -> io::Result<Self> {
-        // SAFETY: no address is asked for, so no other mapping is touched.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                PAGE_BYTES,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                memfd,
-                offset,
-            )?
-        };
-        let start = NonNull::new(start).ok_or(io::Errno::NOMEM)?;
-        Ok(Self { start })
+    /// The page at `offset_bytes`, a multiple of its size, of a memfd that nobody can cut.
+    pub fn map_at(memfd: impl AsFd, offset_bytes: usize) -> io::Result<Self> {
+        let fd = memfd.as_fd().as_raw_fd();
+        let page = Region { fd, offset_bytes, len_bytes: PAGE_BYTES };
+        Ok(Self { mapping: page.map(Filling::Usual).map_err(super::io_error)? })
     }
 
     /// The 8 bytes at `offset`, a multiple of 8 inside the page.
@@ -48,7 +33,7 @@ impl Page {
         assert!(offset.is_multiple_of(8) && offset < PAGE_BYTES);
         // SAFETY: inside the mapping and aligned, as just asserted; the mapping lives as long
         // as the reference, and every process accesses these bytes atomically.
-        unsafe { &*self.start.as_ptr().byte_add(offset).cast::<AtomicU64>() }
+        unsafe { &*self.mapping.as_ptr().byte_add(offset).cast::<AtomicU64>() }
     }
 
     /// The page as an end's side page.
@@ -56,14 +41,6 @@ impl Page {
         const _: () = assert!(size_of::<Side>() <= SIDE_BYTES && SIDE_BYTES == PAGE_BYTES);
         // SAFETY: `Side` fits in the page (asserted above), a page is aligned for it, and all
         // that is ever read or written through it is atomic.
-        unsafe { self.start.cast::<Side>().as_ref() }
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map`, unmapped nowhere else, and no reference outlives `self`.
-        // It cannot fail for a mapping of ours; if it did, the page would merely stay mapped.
-        let _ = unsafe { munmap(self.start.as_ptr(), PAGE_BYTES) };
+        unsafe { &*self.mapping.as_ptr().cast::<Side>() }
     }
 }
