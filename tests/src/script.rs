@@ -117,7 +117,8 @@ impl Duo {
         }
     }
 
-    fn carried(&self) -> bool {
+    /// Whether bytes went by ring in both directions of all connections of `b` so far.
+    pub fn carried(&self) -> bool {
         if !self.lab.proves() || !self.lab.is_calm() {
             return true;
         }

@@ -55,8 +55,9 @@ pub enum ToBroker {
     /// First message of a process. `comm` is for display only; the pid comes from the socket.
     Hello { version: u32, comm: [u8; COMM_BYTES] },
     /// This end proves busy.
-    /// `id` is the process's own name for the connection, never used twice.
-    Offer { id: u64, role: Role, socket: Socket },
+    /// `id` is the process's own name for the connection, never used twice. `is_handed`: the
+    /// process got the socket from another one, and does not know who else holds it.
+    Offer { id: u64, role: Role, is_handed: bool, socket: Socket },
     /// The end is closed, or its offer withdrawn.
     Release { id: u64 },
     /// The receiving direction's ring fills up: may it grow to `class`?
@@ -136,6 +137,8 @@ pub enum Decline {
     NoGuest = 8,
     /// Nobody has left anything for this socket that this process may have.
     NoResidue = 9,
+    /// It was handed over, and is held elsewhere too, so far.
+    Shared = 10,
 }
 
 impl Decline {
@@ -150,6 +153,7 @@ impl Decline {
             7 => Self::TooMany,
             8 => Self::NoGuest,
             9 => Self::NoResidue,
+            10 => Self::Shared,
             value => return Err(BadMessage::Reason { value }),
         })
     }
@@ -166,6 +170,7 @@ impl Decline {
             Self::TooMany => "too many offers from this process",
             Self::NoGuest => "no program under yasmin in another guest at the other end",
             Self::NoResidue => "nothing was left for this socket",
+            Self::Shared => "another process holds the socket too",
         }
     }
 }
@@ -201,6 +206,9 @@ const JOINED: u32 = 107;
 const LEFT: u32 = 108;
 const RESIDUE: u32 = 109;
 const SEND: u32 = 110;
+
+/// In OFFER, beside the role.
+const HANDED: u32 = 1 << 31;
 
 /// The fields of a message before they have a meaning.
 struct Fields {
@@ -275,8 +283,9 @@ impl ToBroker {
                 out[32..32 + COMM_BYTES].copy_from_slice(&comm);
                 out
             }
-            Self::Offer { id, role, socket } => {
-                socket.encode(OFFER, socket.number, id, role as u32)
+            Self::Offer { id, role, is_handed, socket } => {
+                let rest = role as u32 | if is_handed { HANDED } else { 0 };
+                socket.encode(OFFER, socket.number, id, rest)
             }
             Self::Release { id } => Fields::new(RELEASE, 0, id).encode(),
             Self::Grow { id, class } => Fields::new(GROW, u32::from(class), id).encode(),
@@ -315,7 +324,8 @@ impl ToBroker {
             }
             OFFER => Self::Offer {
                 id: fields.id,
-                role: Role::decode((fields.c >> 32) as u32)?,
+                role: Role::decode((fields.c >> 32) as u32 & !HANDED)?,
+                is_handed: (fields.c >> 32) as u32 & HANDED != 0,
                 socket: Socket::decode(fields.a, &fields, raw),
             },
             RELEASE => Self::Release { id: fields.id },

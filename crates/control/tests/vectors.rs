@@ -45,6 +45,7 @@ fn reason(case: &Value) -> Decline {
         "too_many" => Decline::TooMany,
         "no_guest" => Decline::NoGuest,
         "no_residue" => Decline::NoResidue,
+        "shared" => Decline::Shared,
         other => panic!("reason {other}"),
     }
 }
@@ -71,7 +72,12 @@ fn to_broker(case: &Value) -> ToBroker {
             let comm: [u8; COMM_BYTES] = bytes(text(case, "comm_hex")).try_into().unwrap();
             ToBroker::Hello { version: number(case, "version") as u32, comm }
         }
-        "offer" => ToBroker::Offer { id: hex(case, "id"), role: role(case), socket: socket(case) },
+        "offer" => ToBroker::Offer {
+            id: hex(case, "id"),
+            role: role(case),
+            is_handed: case["handed"].as_bool().unwrap_or(false),
+            socket: socket(case),
+        },
         "release" => ToBroker::Release { id: hex(case, "id") },
         "grow" => ToBroker::Grow { id: hex(case, "id"), class: number(case, "class") as u8 },
         "status" => ToBroker::Status { version: number(case, "version") as u32 },

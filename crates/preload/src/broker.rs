@@ -12,7 +12,8 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use yasmin_channel::region::{Filling, Region};
 use yasmin_control::{CONTROL_VERSION, message::COMM_BYTES};
 use yasmin_control::{
-    FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, Socket, ToBroker, guest::Endpoint,
+    Decline, FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, Socket, ToBroker,
+    guest::Endpoint,
 };
 
 use yasmin_wire::layout;
@@ -21,6 +22,7 @@ use crate::conn::Handout;
 use crate::guest::directory;
 use crate::lock::Lock;
 use crate::sys::{self, EAGAIN, IoVec, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, call};
+use crate::table::Candidate;
 use crate::{clock, config, process, table};
 
 static FD: AtomicI32 = AtomicI32::new(-1);
@@ -64,9 +66,10 @@ pub fn has_news() -> bool {
 }
 
 /// Offers the connection. False: no broker now.
-pub fn offer(fd: c_int, id: u64, is_acceptor: bool) -> bool {
-    let role = if is_acceptor { Role::Acceptor } else { Role::Connector };
-    named(fd).is_some_and(|socket| send(ToBroker::Offer { id, role, socket }, &[]))
+pub fn offer(fd: c_int, id: u64, candidate: Candidate) -> bool {
+    let role = if candidate.is_acceptor() { Role::Acceptor } else { Role::Connector };
+    let is_handed = candidate.is_handed();
+    named(fd).is_some_and(|socket| send(ToBroker::Offer { id, role, is_handed, socket }, &[]))
 }
 
 /// `fd` as the broker is told of it. `None`: it is no socket with addresses.
@@ -335,8 +338,15 @@ impl Drop for Passed {
 
 /// What the broker says to an offer.
 pub enum Reply {
-    Channel { handout: Handout, cookie: u64 },
-    Declined { id: u64 },
+    Channel {
+        handout: Handout,
+        cookie: u64,
+    },
+    /// `is_shared`: it may be offered again once no other process holds the socket.
+    Declined {
+        id: u64,
+        is_shared: bool,
+    },
 }
 
 /// Reads what the broker sent, and hands on its replies. Bounded, never waits.
@@ -419,13 +429,15 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
             // Where this process has one number left, one comes alone.
             let Some([channel_fd, side_fd]) = passed.take_both() else {
                 send(ToBroker::Release { id }, &[]);
-                return Some(Reply::Declined { id });
+                return Some(Reply::Declined { id, is_shared: false });
             };
             let is_acceptor = role == Role::Acceptor;
             let handout = Handout { id, is_acceptor, max_class, channel_fd, side_fd };
             Some(Reply::Channel { handout, cookie })
         }
-        FromBroker::Decline { id, .. } => Some(Reply::Declined { id }),
+        FromBroker::Decline { id, reason } => {
+            Some(Reply::Declined { id, is_shared: reason == Decline::Shared })
+        }
         // To those who ask on a connection of their own.
         FromBroker::Status { .. }
         | FromBroker::Prepared

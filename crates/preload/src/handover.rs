@@ -99,7 +99,10 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
                 conn.holding.handed.begin(walk);
                 hand_over(conn, fd, way, image, until_ns);
             }
-            Entry::Candidate(_) => table::clear(fd),
+            Entry::Candidate(candidate) => {
+                life::takes_offer_back(fd, candidate);
+                table::clear(fd);
+            }
             _ => {}
         }
     }

@@ -110,4 +110,5 @@ extern "C" fn init(
     fork::start();
     barrier::start();
     residue::adopt();
+    promote::begin_inherited();
 }

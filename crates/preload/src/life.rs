@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 
 use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
+use crate::table::Candidate;
 use crate::{broker, holders, residue, set, table, tcp};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
@@ -104,10 +105,23 @@ pub fn retires_drained(conn: &'static Conn, fd: c_int) -> bool {
 pub fn leave_to_others(fd: c_int) {
     match entry::get(fd) {
         Entry::Conn(conn) => conn.park_for_good(fd),
-        Entry::Candidate(candidate) => {
-            holders::drop_slot(candidate.slot());
-            table::clear(fd);
-        }
+        Entry::Candidate(candidate) => withdraw(fd, candidate),
         _ => {}
+    }
+}
+
+/// A candidate is one no more, and not this process's to offer: who has the socket then may.
+pub fn withdraw(fd: c_int, candidate: Candidate) {
+    holders::drop_slot(candidate.slot());
+    takes_offer_back(fd, candidate);
+    table::clear(fd);
+}
+
+/// The broker forgets the candidate's offer, if it has one.
+pub fn takes_offer_back(fd: c_int, candidate: Candidate) {
+    if candidate.is_pending()
+        && let Some(offer) = table::offer(fd)
+    {
+        broker::release(offer.load(Ordering::Relaxed));
     }
 }

@@ -9,8 +9,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
-    broker, guest, handover, holders, life, memory, process, real, recv, residue, set, settings,
-    table,
+    broker, guest, handover, life, memory, process, real, recv, residue, set, settings, table,
 };
 
 /// # Safety
@@ -305,10 +304,7 @@ pub fn duplicated(from: c_int, to: c_int) {
                 conn.park_rx(&conn.receiver());
             }
         }
-        Entry::Candidate(candidate) => {
-            holders::drop_slot(candidate.slot());
-            table::clear(from);
-        }
+        Entry::Candidate(candidate) => life::withdraw(from, candidate),
         Entry::Set(set) => set::named(set, to),
         Entry::Fresh => table::clear(from),
         Entry::Guest(behind) => table::name_guest(from, to, behind),
@@ -356,15 +352,7 @@ pub fn forget(fd: c_int) {
     match entry::get(fd) {
         Entry::Conn(conn) => life::unname(conn, fd),
         Entry::Set(set) => set::unnamed(set, fd),
-        Entry::Candidate(candidate) => {
-            holders::drop_slot(candidate.slot());
-            if candidate.is_pending()
-                && let Some(offer) = table::offer(fd)
-            {
-                broker::release(offer.load(Ordering::Relaxed));
-            }
-            table::clear(fd);
-        }
+        Entry::Candidate(candidate) => life::withdraw(fd, candidate),
         Entry::Own => {
             broker::abandon(fd);
             residue::abandon(fd);

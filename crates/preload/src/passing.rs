@@ -18,7 +18,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::request::{Answer, Request};
 use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, call};
-use crate::{broker, clock, handover, holders, image, life, process, residue, set, table, tcp};
+use crate::{broker, clock, handover, image, life, process, promote, residue, set, table, tcp};
 
 const SCM_RIGHTS: c_int = 1;
 
@@ -119,10 +119,7 @@ fn pass(fd: c_int, via: c_int) {
                 }
             }
         }
-        Entry::Candidate(candidate) => {
-            holders::drop_slot(candidate.slot());
-            table::clear(fd);
-        }
+        Entry::Candidate(candidate) => life::withdraw(fd, candidate),
         Entry::Fresh => table::clear(fd),
         Entry::Set(set) => set::passed_on(set),
         _ => {}
@@ -187,19 +184,22 @@ fn take_back(fd: c_int) {
 fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
     let Some(lowat) = residue::lowat(fd) else { return set::came_back(fd) };
     let is_marked = lowat == MARK && *asks.get_or_insert_with(|| own_user_at(via).is_some());
-    if !is_marked && !residue::has_passed() {
-        return;
-    }
-    let Some(cookie) = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) else { return };
     process::refresh();
     if process::is_borrowed() {
         return;
     }
+    if !is_marked && !residue::has_passed() {
+        return promote::begin_handed(fd);
+    }
+    let Some(cookie) = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) else { return };
     let holder = holder_of(cookie);
     if let Some(conn) = holder {
         entry::name(conn, fd);
     }
     if !is_marked {
+        if holder.is_none() {
+            promote::begin_handed(fd);
+        }
         return;
     }
     let (memfd, left) = match claim(fd) {

@@ -9,7 +9,7 @@ use crate::broker::{self, Reply};
 use crate::conn::{Conn, Handout};
 use crate::entry::{self, Entry};
 use crate::lock::Lock;
-use crate::sys::{self, SOL_SOCKET, SOL_TCP, call};
+use crate::sys::{self, PollFd, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Candidate, Way};
 use crate::{clock, config, holders, in_flight, life, offer, process, settings, tcp, text};
 
@@ -34,12 +34,42 @@ impl Waiting {
     }
 }
 
+const LAST_OF_STDIO: c_int = 2;
+
 /// A connection of this process's begins, or was accepted. Numbers 0 to 2 are left to TCP: libc's
 /// own streams read and write them, by entries that nobody can get in front of.
 pub fn begin(fd: c_int, is_acceptor: bool) {
-    const LAST_OF_STDIO: c_int = 2;
     if fd > LAST_OF_STDIO {
         table::set_candidate(fd, Candidate::new(is_acceptor));
+    }
+}
+
+/// This process got a TCP socket from another one, over a Unix socket or an exec, and has it under
+/// this number alone. Only the broker can tell whether somebody else still holds it; what went over
+/// it before, and which end it is, the kernel tells.
+pub fn begin_handed(fd: c_int) {
+    if fd <= LAST_OF_STDIO || table::raw(fd) != 0 {
+        return;
+    }
+    if let Some(history) = tcp::history(fd) {
+        let candidate = Candidate::new(!history.is_connector).with_handed();
+        table::set_candidate_at(fd, candidate, history.sent as u32, history.read as u32);
+    }
+}
+
+/// When the library is loaded: what the program before left open. Servers hand a connection to the
+/// program that serves it at a low number.
+pub fn begin_inherited() {
+    const NUMBERS: usize = 64;
+    const POLLNVAL: i16 = 0x20;
+    let mut numbers = [PollFd { fd: 0, events: 0, revents: 0 }; NUMBERS];
+    for (number, one) in (0..).zip(&mut numbers) {
+        one.fd = number;
+    }
+    // SAFETY: an array of ours; a timeout of 0.
+    unsafe { call!(poll, numbers.as_mut_ptr(), NUMBERS, 0) };
+    for one in numbers.iter().filter(|one| one.revents & POLLNVAL == 0) {
+        begin_handed(one.fd);
     }
 }
 
@@ -147,7 +177,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         return;
     }
     let Some(id) = becomes_pending(fd) else { return };
-    if !broker::offer(fd, id, candidate.is_acceptor()) {
+    if !broker::offer(fd, id, candidate) {
         start_over(fd);
         return;
     }
@@ -194,18 +224,24 @@ fn read_replies() {
         Reply::Channel { handout, cookie } => {
             handed_out(broker::descriptor_of(handout.id), handout, cookie);
         }
-        Reply::Declined { id } => declined(broker::descriptor_of(id), id),
+        Reply::Declined { id, is_shared } => declined(broker::descriptor_of(id), id, is_shared),
     });
 }
 
 /// The broker declined: the connection stays what it is.
-fn declined(fd: c_int, id: u64) {
-    if is_answer_to(fd, id) {
-        if let Entry::Candidate(candidate) = entry::get(fd) {
-            holders::drop_slot(candidate.slot());
-        }
-        table::clear(fd);
+fn declined(fd: c_int, id: u64, is_shared: bool) {
+    if !is_answer_to(fd, id) {
+        return;
     }
+    let Entry::Candidate(candidate) = entry::get(fd) else { return };
+    // Whoever handed it over is about to close it, or uses it too.
+    if is_shared && candidate.shared_once_more().is_some() {
+        table::change(fd, |candidate| candidate.shared_once_more().unwrap_or(candidate));
+        start_over(fd);
+        return;
+    }
+    holders::drop_slot(candidate.slot());
+    table::clear(fd);
 }
 
 fn is_answer_to(fd: c_int, id: u64) -> bool {

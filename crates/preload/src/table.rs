@@ -8,7 +8,8 @@
 //! kind 2, 3: the rest is the address of a Conn or a Set (64-byte aligned)
 //! kind 6:   3 other processes may hold it   4 its end was told   8-39 the TCP socket behind
 //! kind 7:   8-39 how many descriptors it is behind
-//! kind 1:   3 role   4 offer out   5 gate   8-23 fork slot   52-63 calls in flight (`in_flight`)
+//! kind 1:   3 role   4 offer out   5 gate   6 handed over   8-23 fork slot
+//!           24-25 times that it was held elsewhere too   52-63 calls in flight (`in_flight`)
 //! ```
 //!
 //! Storey 2: table.
@@ -37,8 +38,11 @@ const BEHIND_SHIFT: u32 = 8;
 const ACCEPTOR: u64 = 1 << 3;
 const PENDING: u64 = 1 << 4;
 const GATE: u64 = 1 << 5;
+const HANDED: u64 = 1 << 6;
 const SLOT_SHIFT: u32 = 8;
 const SLOT_MASK: u64 = 0xffff << SLOT_SHIFT;
+const SHARED_ONCE: u64 = 1 << 24;
+const SHARED_MASK: u64 = 3 << 24;
 const IN_FLIGHT: u64 = 1 << 52;
 
 /// So many descriptors, one after the other, share a piece.
@@ -97,6 +101,21 @@ pub struct Candidate(pub u64);
 impl Candidate {
     pub fn new(acceptor: bool) -> Self {
         Self(KIND_CANDIDATE | if acceptor { ACCEPTOR } else { 0 })
+    }
+
+    /// This process got the socket from another one, and does not know who else holds it.
+    pub fn with_handed(self) -> Self {
+        Self(self.0 | HANDED)
+    }
+
+    pub fn is_handed(self) -> bool {
+        self.0 & HANDED != 0
+    }
+
+    /// The broker found it held elsewhere too. `None`: once too often.
+    pub fn shared_once_more(self) -> Option<Self> {
+        let is_full = self.0 & SHARED_MASK == SHARED_MASK;
+        (!is_full).then_some(Self(self.0.wrapping_add(SHARED_ONCE)))
     }
 
     pub fn is_acceptor(self) -> bool {
@@ -196,11 +215,11 @@ impl Counts {
         self.kib.store(0, Ordering::Relaxed);
     }
 
-    /// A new connection.
-    pub fn begin(&self) {
+    /// A connection on which so many bytes were sent and received, modulo 2^32, before.
+    pub fn begin(&self, sent: u32, received: u32) {
         self.forget();
-        self.sent.store(0, Ordering::Relaxed);
-        self.received.store(0, Ordering::Relaxed);
+        self.sent.store(sent, Ordering::Relaxed);
+        self.received.store(received, Ordering::Relaxed);
     }
 }
 
@@ -307,11 +326,16 @@ pub fn clear(fd: c_int) {
 }
 
 pub fn set_candidate(fd: c_int, candidate: Candidate) {
-    if process::is_borrowed() {
+    set_candidate_at(fd, candidate, 0, 0);
+}
+
+/// The same of a connection that has sent and received so many bytes, modulo 2^32.
+pub fn set_candidate_at(fd: c_int, candidate: Candidate, sent: u32, received: u32) {
+    if process::is_borrowed() || piece(fd).or_else(|| mapped_piece(fd)).is_none() {
         return;
     }
     if let Some(counts) = counts(fd) {
-        counts.begin();
+        counts.begin(sent, received);
     }
     store(fd, candidate.0);
 }

@@ -15,7 +15,11 @@ use crate::timeout::Timeout;
 /// Offsets in struct tcp_info (linux/tcp.h).
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
-const INFO_BYTES: usize = 136;
+const NOTSENT_BYTES: usize = 144;
+const BYTES_SENT: usize = 200;
+const BYTES_RETRANS: usize = 208;
+/// What every supported kernel tells.
+const INFO_BYTES: usize = 216;
 
 const ESTABLISHED: u8 = 1;
 const OPT_SYN_DATA: u8 = 0x20;
@@ -40,6 +44,12 @@ fn u64_at(info: &[u8; INFO_BYTES], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw.copy_from_slice(&info[at..at + 8]);
     u64::from_ne_bytes(raw)
+}
+
+fn u32_at(info: &[u8; INFO_BYTES], at: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&info[at..at + 4]);
+    u32::from_ne_bytes(raw)
 }
 
 fn queue(fd: c_int, request: usize) -> Option<u64> {
@@ -67,6 +77,42 @@ pub fn is_at_urgent(fd: c_int) -> bool {
 /// Whether it is established and began without data in its SYN.
 pub fn is_plain_established(fd: c_int) -> bool {
     info(fd).is_some_and(|info| info[0] == ESTABLISHED && info[5] & OPT_SYN_DATA == 0)
+}
+
+/// What went over an established connection before this process had it.
+pub struct History {
+    /// It called connect.
+    pub is_connector: bool,
+    /// As `sent_position` and `read_position`.
+    pub sent: u64,
+    pub read: u64,
+}
+
+/// `None`: it is no such connection, or the kernel does not tell which end it is.
+///
+/// A connector's SYN counts as acknowledged (see `sent_position`) and not as sent. So what was
+/// acknowledged, with what is under way, is what was sent, or one more, unless a queueing
+/// discipline dropped a segment and the kernel counted it twice: then nobody can say.
+pub fn history(fd: c_int) -> Option<History> {
+    // First: of what is no socket, ioctl may ask for anything.
+    if !is_plain_established(fd) {
+        return None;
+    }
+    let before = queue(fd, SIOCOUTQ)?;
+    let info = info(fd)?;
+    if queue(fd, SIOCOUTQ)? != before {
+        return None;
+    }
+    let not_sent = u64::from(u32_at(&info, NOTSENT_BYTES));
+    let acked = u64_at(&info, BYTES_ACKED);
+    let once = u64_at(&info, BYTES_SENT).checked_sub(u64_at(&info, BYTES_RETRANS))?;
+    let is_connector = match (acked + before).checked_sub(not_sent + once)? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let sent = (acked + before).checked_sub(u64::from(is_connector))?;
+    Some(History { is_connector, sent, read: read_position(fd, 0)? })
 }
 
 /// Bytes that this end wrote to the connection so far. Nobody else may be writing.

@@ -71,9 +71,20 @@ struct inode {
 	struct super_block *i_sb;
 } CORE;
 
+typedef struct {
+	long long counter;
+} atomic64_t;
+
+typedef struct {
+	atomic64_t refcnt;
+} file_ref_t;
+
+/* f_count until Linux 6.12, f_ref from then on. */
 struct file {
 	void *private_data;
 	struct inode *f_inode;
+	atomic64_t f_count;
+	file_ref_t f_ref;
 } CORE;
 
 struct fdtable {
@@ -99,10 +110,6 @@ struct net {
 typedef struct {
 	struct net *net;
 } possible_net_t;
-
-typedef struct {
-	long long counter;
-} atomic64_t;
 
 struct in6_addr {
 	u8 bytes[16];
@@ -187,6 +194,7 @@ struct record {
 	u8 local[16];
 	u8 peer[16];
 	u64 secure;
+	u64 references; /* to the file; 0: not known */
 };
 
 /* 0 where it cannot be read. */
@@ -202,6 +210,7 @@ struct record {
 #define FIELD(field, kind) __builtin_preserve_field_info(field, kind)
 #define BYTE_OFFSET 0
 #define BYTE_SIZE 1
+#define EXISTS 2
 #define LSHIFT_U64 4
 #define RSHIFT_U64 5
 
@@ -263,6 +272,16 @@ static __attribute__((always_inline)) u8 syn_data(struct tcp_sock *tcp)
 	return value >> FIELD(tcp->syn_data_acked, RSHIFT_U64);
 }
 
+static __attribute__((always_inline)) u64 references(struct file *file)
+{
+	if (FIELD(file->f_count, EXISTS))
+		return READ(file, f_count.counter);
+	/* It is one less than there are: FILE_REF_ONEREF is 0. */
+	if (FIELD(file->f_ref, EXISTS))
+		return (u64)READ(file, f_ref.refcnt.counter) + 1;
+	return 0;
+}
+
 SEC("iter/task")
 int describe(struct context *ctx)
 {
@@ -321,6 +340,7 @@ int describe(struct context *ctx)
 	record.snd_una = READ(tcp, snd_una);
 	record.rcv_nxt = READ(tcp, rcv_nxt);
 	record.syn_data = syn_data(tcp);
+	record.references = references(file);
 
 	/* All that was read is the task's: the way once more, from its end. */
 	if (record.cookie != look->cookie || !record.cookie ||

@@ -227,8 +227,9 @@ impl Broker {
             // Nothing comes behind it.
             Ok(ToBroker::Keep) if !greeted => self.keep(token, &mut fds, now).and(Err(Gone)),
             Ok(ToBroker::Claim { socket, .. }) if !greeted => self.claim(token, &socket),
-            Ok(ToBroker::Offer { id, role, socket }) if greeted => {
-                self.offered(token, id, role, &socket, now)
+            Ok(ToBroker::Offer { id, role, is_handed, socket }) if greeted => {
+                let allowed = if is_handed { ends::held_once } else { Ok };
+                self.offered(token, id, role, &socket, allowed, now)
             }
             Ok(ToBroker::Release { id }) if greeted => {
                 self.released(token, id);

@@ -18,6 +18,9 @@ pub struct Facts {
     pub bound: bool,
     /// Of the process that has it: its pid namespace's inode.
     pub pid_namespace: u64,
+    /// References to the socket's file: descriptors, messages under way that carry one, calls
+    /// inside the kernel. `None` where it cannot be read.
+    pub references: Option<u64>,
     /// `None` without BPF.
     pub numbers: Option<Numbers>,
 }

@@ -123,6 +123,7 @@ fn look_without_bpf(diag: &Diag, namer: Credentials, socket: &Socket) -> Result<
         is_plain: found.is_established,
         bound: found.bound,
         pid_namespace,
+        references: None,
         numbers: None,
     })
 }

@@ -52,7 +52,7 @@ const NO_PID: u32 = 1 << 30;
 const SAMPLES: usize = 32;
 
 /// Bytes of the program's struct record.
-const RECORD_BYTES: usize = 104;
+const RECORD_BYTES: usize = 112;
 
 /// The loaded program.
 pub struct Sight {
@@ -223,6 +223,7 @@ impl Record {
             is_plain: self.raw[62] == ESTABLISHED && self.raw[63] == 0,
             bound: self.u32_at(48) != 0,
             pid_namespace: u64::from(self.u32_at(44)),
+            references: Some(self.u64_at(104)).filter(|&count| count != 0),
             numbers: Some(self.numbers()),
         })
     }

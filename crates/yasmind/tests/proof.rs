@@ -418,3 +418,33 @@ fn reused_addresses_do_not_pair_with_the_old_offer() {
         drop(connector);
     }
 }
+
+/// Of what came from another process the kernel says who else holds it.
+#[test]
+fn what_was_handed_over_is_paired_once_it_is_held_once() {
+    if !is_root("what_was_handed_over_is_paired_once_it_is_held_once") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+    let (a, b) = (broker.client(), broker.client());
+    a.offer(1, Role::Connector, &connector);
+    let copy = acceptor.try_clone().unwrap();
+    b.offer_handed(2, Role::Acceptor, &acceptor);
+    assert_eq!(b.declined(), (2, Decline::Shared));
+    // A message that carries it holds it too.
+    let (first, second) = std::os::unix::net::UnixStream::pair().unwrap();
+    support::pass(&first, &copy);
+    drop(copy);
+    b.offer_handed(3, Role::Acceptor, &acceptor);
+    assert_eq!(b.declined(), (3, Decline::Shared));
+    drop((first, second));
+    b.offer_handed(4, Role::Acceptor, &acceptor);
+    assert_eq!((a.channel().id, b.channel().id), (1, 4));
+    // Nobody counts without BPF.
+    let broker = Broker::start(&["--no-bpf"]);
+    let (_connector, acceptor) = tcp_pair("127.0.0.1:0");
+    let client = broker.client();
+    client.offer_handed(1, Role::Acceptor, &acceptor);
+    assert_eq!(client.declined(), (1, Decline::NoProof));
+}

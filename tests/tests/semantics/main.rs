@@ -11,6 +11,7 @@ mod ends;
 mod faults;
 mod flags;
 mod footprint;
+mod handed;
 mod interrupts;
 mod killed;
 mod memory;

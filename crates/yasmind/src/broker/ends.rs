@@ -30,6 +30,7 @@ impl Broker {
         id: u64,
         role: Role,
         socket: &Socket,
+        allowed: fn(Facts) -> Result<Facts, Decline>,
         now: Instant,
     ) -> Result<(), Gone> {
         let (serial, ends) = (self.name(), self.ends.len());
@@ -46,7 +47,7 @@ impl Broker {
         client.ends.insert(id, serial);
         user.ends += 1;
         self.ends.insert(serial, End { client: token, id, role, state: EndState::Between });
-        let facts = self.look(token, socket).and_then(connected);
+        let facts = self.look(token, socket).and_then(connected).and_then(allowed);
         self.found(serial, role, facts, now);
         Ok(())
     }
@@ -321,6 +322,17 @@ impl Broker {
                 }
             }
         }
+    }
+}
+
+/// Of a socket that a process got from another one: whoever holds it besides would read and write
+/// past the ring. The kernel's count of references says so, of which this process has one. Without
+/// BPF nobody says.
+pub(super) fn held_once(facts: Facts) -> Result<Facts, Decline> {
+    match facts.references {
+        Some(1) => Ok(facts),
+        Some(_) => Err(Decline::Shared),
+        None => Err(Decline::NoProof),
     }
 }
 

@@ -72,6 +72,7 @@ mod tests {
             is_plain: true,
             bound: false,
             pid_namespace: 1,
+            references: None,
             numbers,
         }
     }

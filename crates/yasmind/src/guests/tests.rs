@@ -44,6 +44,7 @@ fn facts(guests: &Guests, numbers: Option<Numbers>) -> Facts {
         is_plain: true,
         bound: false,
         pid_namespace: 1,
+        references: None,
         numbers,
     }
 }
@@ -243,6 +244,7 @@ fn short_connections_stay_on_tcp() {
         is_plain: true,
         bound: false,
         pid_namespace: 1,
+        references: None,
         numbers: None,
     };
     let held = (facts, held);

@@ -221,7 +221,12 @@ impl Client {
     }
 
     pub fn offer(&self, id: u64, role: Role, socket: impl AsFd) {
-        self.send(ToBroker::Offer { id, role, socket: named(socket) });
+        self.send(ToBroker::Offer { id, role, is_handed: false, socket: named(socket) });
+    }
+
+    /// Of a socket that this process got from another one.
+    pub fn offer_handed(&self, id: u64, role: Role, socket: impl AsFd) {
+        self.send(ToBroker::Offer { id, role, is_handed: true, socket: named(socket) });
     }
 
     /// All parts of the status; `None` when the broker has hung up.
@@ -304,6 +309,15 @@ impl Client {
         }
         true
     }
+}
+
+/// Sends `fd` over a Unix socket, in a message of one byte.
+pub fn pass(over: impl AsFd, fd: impl AsFd) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    sendmsg(over, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL).unwrap();
 }
 
 /// A descriptor as the broker is told of it; what is no TCP connection has no addresses.
