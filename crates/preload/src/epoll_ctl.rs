@@ -112,6 +112,7 @@ fn ctl_locked(
     let is_late = entry::conn_of(fd).is_some()
         && special & EXCLUSIVE == 0
         && !set.is_foreign()
+        && !set.is_shared()
         && (!is_oneshot || set.may_use_tokens() && text::is_clean());
     if !is_late {
         set.flush();
@@ -230,7 +231,7 @@ fn ctl_spent(
 pub fn spend(set: &Set, one: &'static Registration) {
     one.add(SPENT);
     mark_dirty(set, one);
-    if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_foreign() {
+    if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_foreign() || set.is_shared() {
         set.flush();
     }
 }
@@ -270,7 +271,7 @@ pub fn told(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_
         unsafe { events.add(kept).write_unaligned(event) };
         kept += 1;
     }
-    if set.sleepers.load(Ordering::SeqCst) != 0 {
+    if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_shared() {
         set.flush();
     }
     (kept - skip) as c_int

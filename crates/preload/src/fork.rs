@@ -147,4 +147,5 @@ pub extern "C" fn exits() {
             _ => {}
         }
     }
+    set::exits();
 }

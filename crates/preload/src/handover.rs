@@ -54,7 +54,7 @@ pub fn before_exec(image: impl Fn() -> Image) {
     if way == Way::Borrowed {
         return;
     }
-    set::before_exec();
+    set::before_exec(closes_on_exec);
     // What it does not inherit is closed.
     for fd in 0..table::end() {
         match entry::get(fd) {
@@ -113,6 +113,7 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
 pub fn exec_failed() {
     let saved = sys::errno();
     let walk = WALK.load(Ordering::Relaxed);
+    set::exec_failed();
     for fd in 0..table::end() {
         if let Entry::Conn(conn) = entry::of_lender(fd)
             && conn.holding.handed.is_of(walk)

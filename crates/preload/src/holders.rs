@@ -11,12 +11,12 @@ use yasmin_channel::side::{MANY_WATCHERS, Rx};
 
 use crate::{process, sys};
 
-/// Reference counts of candidates that lived through a fork, in pages that forks share. A
+/// Reference counts of candidates and sets that lived through a fork, in pages that forks share. A
 /// candidate gets a channel only in a process that is the last to hold it: a sibling would
-/// read and write past the ring.
+/// read and write past the ring. Of a set that others hold the kernel is told all.
 static SLOTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 const SLOT_COUNT: usize = 1 << 16;
-/// In the slot of a set, which is never given back.
+/// In the slot of a set that several processes use; it is never given back.
 const RAISED: u32 = u32::MAX;
 
 pub fn start() {
@@ -30,12 +30,13 @@ fn slot_refs(slot: usize) -> &'static AtomicU32 {
     unsafe { &*SLOTS.load(Ordering::Relaxed).add(slot % SLOT_COUNT) }
 }
 
-/// One process more holds the candidate.
+/// One process more holds the candidate or the set.
 pub fn hold_slot(slot: usize) {
-    slot_refs(slot).fetch_add(1, Ordering::SeqCst);
+    let more = |refs| (refs != RAISED).then(|| refs + 1);
+    let _ = slot_refs(slot).fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
 }
 
-/// A slot for a candidate that two processes are about to hold.
+/// A slot for a candidate or a set that two processes are about to hold.
 pub fn take_slot() -> Option<usize> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     if SLOTS.load(Ordering::Relaxed).is_null() {
@@ -61,16 +62,16 @@ pub fn is_raised(slot: usize) -> bool {
     slot != 0 && slot_refs(slot).load(Ordering::SeqCst) == RAISED
 }
 
-/// Whether this process alone holds the candidate.
+/// Whether this process alone holds the candidate or the set.
 pub fn is_sole_holder(slot: usize) -> bool {
     slot == 0 || slot_refs(slot).load(Ordering::SeqCst) <= 1
 }
 
-/// This process lets go of a candidate.
+/// This process lets go of a candidate or a set.
 pub fn drop_slot(slot: usize) {
     if slot != 0 {
-        let refs = slot_refs(slot);
-        let _ = refs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        let less = |refs: u32| if refs == RAISED { None } else { refs.checked_sub(1) };
+        let _ = slot_refs(slot).fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
 }
 

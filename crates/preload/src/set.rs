@@ -87,8 +87,11 @@ pub struct Set {
     pub closed: AtomicU32,
     /// Bits of why other eyes are on it, 0 if none: then all is parked.
     pub foreign: AtomicU32,
-    /// Where the processes that share it over a fork say that they use it; 0: never forked.
+    /// Where the processes that share it over a fork are counted, and say that they use it; 0: never
+    /// forked.
     pub slot: AtomicU32,
+    /// Not 0: the program that follows by exec does not get it.
+    pub let_go: AtomicU32,
     /// Not 0: it watched another set at some time.
     pub outer: AtomicU32,
     /// Not 0: the kernel was given tokens at some time, and its answers may have some.
@@ -154,6 +157,7 @@ pub fn created(fd: c_int) {
         &set.closed,
         &set.foreign,
         &set.slot,
+        &set.let_go,
         &set.outer,
         &set.tokens,
         &set.tokenless,
@@ -362,16 +366,41 @@ pub fn watched_from_outside(fd: c_int) {
     }
 }
 
-/// The next program may look at this one's sets, and knows no tokens.
-pub fn before_exec() {
-    for set in (0..table::end()).filter_map(of) {
+/// Each set of this process once.
+fn all() -> impl Iterator<Item = &'static Set> {
+    (0..table::end()).filter_map(|fd| of(fd).filter(|set| set.fd.load(Ordering::Relaxed) == fd))
+}
+
+/// The next program may look at this one's sets, and knows no tokens. `closes`: which numbers it
+/// does not inherit.
+pub fn before_exec(closes: impl Fn(c_int) -> bool) {
+    for set in all() {
         if set.tokens.load(Ordering::Relaxed) != 0
             && let Some(_guard) = set.lock.acquire()
         {
             set.flush();
             set.take_tokens_back();
         }
+        if (0..table::end()).all(|fd| !set.is_at(fd) || closes(fd)) {
+            set.lets_go();
+            set.let_go.store(1, Ordering::Relaxed);
+        }
     }
+}
+
+/// The exec failed: this program goes on.
+pub fn exec_failed() {
+    for set in all() {
+        let slot = set.slot.load(Ordering::Relaxed) as usize;
+        if set.let_go.swap(0, Ordering::Relaxed) != 0 && slot != 0 {
+            holders::hold_slot(slot);
+        }
+    }
+}
+
+/// The program exits.
+pub fn exits() {
+    all().for_each(Set::lets_go);
 }
 
 /// Whether descriptor `fd` is a set with something that the kernel does not know of.
@@ -450,6 +479,7 @@ impl Set {
                 one.free();
             }
         }
+        self.lets_go();
         self.closed.store(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) == 0 && self.closed.swap(0, Ordering::SeqCst) != 0 {
             POOL.give(self);
@@ -462,12 +492,24 @@ impl Set {
             self.flush();
             self.take_tokens_back();
         }
-        if self.slot.load(Ordering::Relaxed) == 0 {
-            match holders::take_slot() {
+        match self.slot.load(Ordering::Relaxed) as usize {
+            0 => match holders::take_slot() {
                 Some(slot) => self.slot.store(slot as u32, Ordering::Relaxed),
                 None => self.make_foreign(FOR_GOOD),
-            }
+            },
+            slot => holders::hold_slot(slot),
         }
+    }
+
+    /// Whether another process may hold it, though it has not used it yet. What the program changes
+    /// the kernel is told at once then, with the program's own data: the other one would see.
+    pub fn is_shared(&self) -> bool {
+        !holders::is_sole_holder(self.slot.load(Ordering::Relaxed) as usize)
+    }
+
+    /// This process holds it no more.
+    pub fn lets_go(&self) {
+        holders::drop_slot(self.slot.load(Ordering::Relaxed) as usize);
     }
 
     /// Before this process uses it: should it come over a fork, its connections stay parked
@@ -617,7 +659,7 @@ impl Set {
 
     /// Whether one-shot registrations may be known to the kernel by tokens: nobody else waits.
     pub fn may_use_tokens(&self) -> bool {
-        !self.is_foreign() && self.tokenless.load(Ordering::Relaxed) == 0
+        !self.is_foreign() && !self.is_shared() && self.tokenless.load(Ordering::Relaxed) == 0
     }
 
     /// The kernel gets the program's own data back. Under the lock.

@@ -516,3 +516,46 @@ fn closed_under_a_sleeper() {
         }
     });
 }
+
+/// A child that has the set by fork sees at once what the parent changes, and so does the parent
+/// when it is alone again.
+#[test]
+fn a_forked_child_sees_every_change() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+out");
+        duo.b("fork P");
+        duo.b("epdel E C");
+        duo.b("in P epmod E C out");
+        duo.b("epadd E C in");
+        duo.b("in P epadd E C in");
+        duo.b("in P epmod E C out");
+        duo.b("in P epwait E 1000");
+        duo.b("in P exit 0");
+        duo.b("epwait E 1000");
+        duo.b("epmod E C in");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("recvall C 100");
+    });
+}
+
+/// A one-shot registration that a ring has told of is spent for the child, too.
+#[test]
+fn a_forked_child_sees_what_is_spent() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+oneshot");
+        duo.b("fork P");
+        duo.a("send C 100");
+        duo.b("epwait E 1000");
+        duo.b("recvall C 50");
+        duo.b("in P epwait E 30");
+        duo.b("epmod E C in+oneshot");
+        duo.b("in P epwait E 1000");
+        duo.b("epwait E 30");
+        duo.b("recvall C 50");
+    });
+}
