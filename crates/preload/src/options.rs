@@ -9,7 +9,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
-    broker, guest, handover, life, memory, process, real, recv, residue, set, settings, table,
+    broker, guest, handover, life, memory, process, real, recv, residue, set, settings, table, tcp,
 };
 
 /// # Safety
@@ -53,10 +53,13 @@ pub unsafe fn setsockopt(
     }
     let ret = kernel();
     if ret == 0 && settings::is_needed_by(fd, level, name) {
-        if let Entry::Conn(conn) = entry {
-            conn.settings.leaves_ring.store(1, Ordering::Relaxed);
-        }
         life::leave_to_others(fd);
+    }
+    if let Entry::Conn(conn) = entry
+        && (ret, level, name) == (0, SOL_TCP, sys::TCP_INQ)
+        && let Some(_pin) = conn.pin(fd)
+    {
+        conn.settings.tells_unread.store(u32::from(tcp::tells_unread(fd)), Ordering::Relaxed);
     }
     ret
 }
@@ -252,12 +255,14 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
 
 /// What the program is to be told of unread bytes with what it receives, if it asked for that.
 pub fn told_unread(conn: &'static Conn, fd: c_int) -> Option<c_int> {
-    if conn.settings.leaves_ring.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
-    let asked = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_INQ, 4);
-    asked.filter(|asked| *asked != 0)?;
-    Some(sys::int_ioctl(fd, sys::FIONREAD).saturating_add(recv::ring_unread(conn, fd)))
+    // Of processes that share it each may set it.
+    let is_told = if conn.is_shared() {
+        tcp::tells_unread(fd)
+    } else {
+        conn.settings.tells_unread.load(Ordering::Relaxed) != 0
+    };
+    // The kernel counts the peer's FIN as a byte, so that the program goes on to read.
+    is_told.then(|| recv::unread(conn, fd).saturating_add(c_int::from(tcp::is_ended(fd))))
 }
 
 /// # Safety

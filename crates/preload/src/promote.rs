@@ -393,6 +393,8 @@ fn prepare(fd: c_int, conn: &Conn) {
     conn.set_nonblocking(flags & sys::O_NONBLOCK as isize != 0);
     let nodelay = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_NODELAY, 4).unwrap_or(0);
     conn.settings.nodelay.store(nodelay as u32, Ordering::Relaxed);
+    let tells_unread = u32::from(tcp::tells_unread(fd));
+    conn.settings.tells_unread.store(tells_unread, Ordering::Relaxed);
     let cork = sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_CORK, 4).unwrap_or(0);
     conn.settings.cork.store(cork as u32, Ordering::Relaxed);
     conn.settings.kernel_corked.store(cork as u32, Ordering::Relaxed);

@@ -458,6 +458,19 @@ pub fn before_tcp(conn: &'static Conn, fd: c_int) -> u32 {
     }
 }
 
+/// Bytes that are unread, in the ring and in the kernel.
+pub fn unread(conn: &'static Conn, fd: c_int) -> c_int {
+    let Ok(_rx) = conn.lock_rx(fd) else { return sys::int_ioctl(fd, sys::FIONREAD) };
+    let receiver = conn.receiver();
+    match receiver.look(|| conn.read_position()) {
+        // While it is open and TCP's bytes before the ring's are read, TCP has none.
+        Ok(View::Ring { unread_bytes }) if receiver.phase() == Phase::Open => unread_bytes as c_int,
+        Ok(View::Empty { .. }) if receiver.phase() == Phase::Open => 0,
+        Ok(_) => sys::int_ioctl(fd, sys::FIONREAD).saturating_add(receiver.unread_bytes() as c_int),
+        Err(_) => 0,
+    }
+}
+
 /// Ring bytes that are unread.
 pub fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
     let Ok(_rx) = conn.lock_rx(fd) else { return 0 };

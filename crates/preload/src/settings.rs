@@ -16,7 +16,7 @@ const O_ASYNC: usize = 0o20000;
 pub const FIOASYNC: usize = 0x5452;
 
 /// Options that are numbers, with the value that says that they are off.
-const NUMBERS: [(c_int, c_int, u32); 12] = [
+const NUMBERS: [(c_int, c_int, u32); 11] = [
     (SOL_SOCKET, sys::SO_RCVLOWAT, 1),
     // Times beside the bytes: SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, old and new.
     (SOL_SOCKET, 29, 0),
@@ -31,7 +31,6 @@ const NUMBERS: [(c_int, c_int, u32); 12] = [
     (SOL_SOCKET, 47, u32::MAX),
     // TCP_REPAIR.
     (SOL_TCP, 19, 0),
-    (SOL_TCP, sys::TCP_INQ, 0),
     // TCP_TX_DELAY.
     (SOL_TCP, 37, 0),
 ];

@@ -169,6 +169,16 @@ pub fn is_over(fd: c_int) -> bool {
     sys::poll_now(fd, sys::POLLRDHUP) & over != 0
 }
 
+/// Whether the peer's FIN is here, or more.
+pub fn is_ended(fd: c_int) -> bool {
+    sys::poll_now(fd, sys::POLLRDHUP) & sys::POLLRDHUP != 0
+}
+
+/// Whether the program wants to be told with what it receives how much is unread.
+pub fn tells_unread(fd: c_int) -> bool {
+    sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_INQ, 4).is_some_and(|value| value != 0)
+}
+
 /// Where a peek begins, in bytes behind the first unread one that the kernel has: SO_PEEK_OFF.
 /// `None`: the option is off.
 pub fn peek_offset(fd: c_int) -> Option<usize> {

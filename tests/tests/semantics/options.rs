@@ -183,6 +183,36 @@ fn unread_bytes_are_told_beside_the_bytes() {
     });
 }
 
+/// They go by ring all the same, and the end counts as a byte more: the program must not stop
+/// to read in front of it.
+#[test]
+fn unread_bytes_are_told_on_rings() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("set C inq 1");
+        let before = duo.lab.bytes_in_all().ring;
+        for _ in 0..20 {
+            duo.a("send C 500");
+            duo.b("awaitunread C 500");
+            duo.b("recv C 200 - control");
+            duo.b("recv C 1000 - control");
+            duo.b("send C 100");
+            duo.a("recvall C 100");
+        }
+        if duo.lab.proves() && duo.lab.is_calm() {
+            let bytes = duo.lab.bytes_in_all().ring - before;
+            assert!(bytes > 2000, "{bytes} by ring: {:#?}", duo.lab.status());
+        }
+        duo.a("send C 500");
+        duo.b("awaitunread C 500");
+        duo.a("close C");
+        duo.b("poll C rdhup 1000");
+        duo.b("recv C 200 - control");
+        duo.b("recv C 300 - control");
+        duo.b("recv C 300 - control");
+    });
+}
+
 #[test]
 fn times_are_told_beside_the_bytes() {
     check(|duo| {

@@ -88,13 +88,13 @@ pub struct Settings {
     pub nodelay: AtomicU32,
     pub cork: AtomicU32,
     pub kernel_corked: AtomicU32,
-    /// Not 0: an option is set that only the kernel can serve.
-    pub leaves_ring: AtomicU32,
+    /// Not 0: the program wants to be told with what it receives how much is unread (TCP_INQ).
+    pub tells_unread: AtomicU32,
 }
 
 impl Settings {
     pub fn reset(&self) {
-        zero([&self.nodelay, &self.cork, &self.kernel_corked, &self.leaves_ring]);
+        zero([&self.nodelay, &self.cork, &self.kernel_corked, &self.tells_unread]);
     }
 }
 
