@@ -6,7 +6,7 @@ static void refuse(struct peer *peer, const struct wire_message *connect, u32 fl
 {
 	struct wire_message message = { .kind = WIRE_REFUSED, .id = connect->id, .flags = flags };
 
-	control_send(peer, &message);
+	yasmin_control_send(peer, &message);
 }
 
 /* Maps what the connector granted; the list of grants is copied out once. */
@@ -15,15 +15,15 @@ static int map_channel(struct conn *conn, const struct wire_message *connect)
 	unsigned int count = 1 + 2 * (1 << conn->class);
 	grant_ref_t indirect[] = { connect->indirect_ref, connect->indirect_more_ref };
 	grant_ref_t *refs = kvcalloc(count, sizeof(*refs), GFP_KERNEL);
-	int err = refs ? area_copy_refs(conn->peer->domid, indirect, refs, count) : -ENOMEM;
+	int err = refs ? yasmin_area_copy_refs(conn->peer->domid, indirect, refs, count) : -ENOMEM;
 
 	if (!err)
-		err = area_map(&conn->area, conn->peer->domid, refs, count);
+		err = yasmin_area_map(&conn->area, conn->peer->domid, refs, count);
 	kvfree(refs);
 	if (err)
 		return err;
-	conn_lay_out(conn);
-	return bell_bind(&conn->bell, conn->peer->domid, connect->event_port, conn_interrupt, conn);
+	yasmin_conn_lay_out(conn);
+	return yasmin_bell_bind(&conn->bell, conn->peer->domid, connect->event_port, yasmin_conn_interrupt, conn);
 }
 
 /* Under lock_sock(listener). */
@@ -36,9 +36,9 @@ static struct sock *create_child(struct sock *listener, struct conn *conn, const
 		return NULL;
 	lock_sock_nested(child, SINGLE_DEPTH_NESTING);
 	vchild = vsock_sk(child);
-	vsock_addr_init(&vchild->local_addr, WIRE_CID_BASE + directory_self(), connect->acceptor_port);
+	vsock_addr_init(&vchild->local_addr, WIRE_CID_BASE + yasmin_directory_self(), connect->acceptor_port);
 	vsock_addr_init(&vchild->remote_addr, WIRE_CID_BASE + conn->peer->domid, connect->connector_port);
-	if (vsock_assign_transport(vchild, vsock_sk(listener)) || vchild->transport != &transport) {
+	if (vsock_assign_transport(vchild, vsock_sk(listener)) || vchild->transport != &yasmin_transport) {
 		release_sock(child);
 		sock_put(child);
 		return NULL;
@@ -65,24 +65,24 @@ static struct conn *take_channel(struct peer *peer, const struct wire_message *c
 	struct conn *conn;
 	int err;
 
-	if (atomic_read(&peer->theirs_count) >= READ_ONCE(max_connections))
+	if (atomic_read(&peer->theirs_count) >= READ_ONCE(yasmin_max_connections))
 		return NULL;
-	conn = conn_create(peer, false, connect->class);
+	conn = yasmin_conn_create(peer, false, connect->class);
 	if (!conn)
 		return NULL;
 	conn->id = connect->id;
 	err = map_channel(conn, connect);
 	if (err == -ENOMEM)
-		spare_tight();
+		yasmin_spare_tight();
 	if (err || xa_insert(&peer->theirs, conn->id, conn, GFP_KERNEL)) {
-		conn_put(conn);
+		yasmin_conn_put(conn);
 		return NULL;
 	}
 	atomic_inc(&peer->theirs_count);
 	return conn;
 }
 
-void accept_connect(struct peer *peer, const struct wire_message *connect)
+void yasmin_accept_connect(struct peer *peer, const struct wire_message *connect)
 {
 	bool again = connect->flags & WIRE_AGAIN;
 	struct sock *listener = NULL, *child = NULL;
@@ -93,13 +93,13 @@ void accept_connect(struct peer *peer, const struct wire_message *connect)
 	    (connect->type != WIRE_STREAM && connect->type != WIRE_SEQPACKET))
 		goto refused;
 	if (again)
-		conn = spare_join(peer, connect);
+		conn = yasmin_spare_join(peer, connect);
 	/* A name that is taken: an answer would be taken for that connection's. */
 	if (!conn && xa_load(&peer->theirs, connect->id))
 		return;
 	if (!conn && again)
 		goto refused;
-	vsock_addr_init(&address, WIRE_CID_BASE + directory_self(), connect->acceptor_port);
+	vsock_addr_init(&address, WIRE_CID_BASE + yasmin_directory_self(), connect->acceptor_port);
 	listener = vsock_find_bound_socket(&address);
 	/* Looked at before anything is spent on it, and again under the lock. */
 	if (!listener || !listens(listener, connect))
@@ -123,7 +123,7 @@ void accept_connect(struct peer *peer, const struct wire_message *connect)
 	sk_acceptq_added(listener);
 	vsock_insert_connected(vsock_sk(child));
 	vsock_enqueue_accept(listener, child);
-	conn_send(conn, WIRE_ACCEPTED, 0);
+	yasmin_conn_send(conn, WIRE_ACCEPTED, 0);
 	release_sock(child);
 	listener->sk_data_ready(listener);
 	release_sock(listener);
@@ -135,11 +135,11 @@ refused:
 		sock_put(listener);
 	if (!conn) {
 		refuse(peer, connect, 0);
-	} else if (again && spare_keep(conn)) {
+	} else if (again && yasmin_spare_keep(conn)) {
 		refuse(peer, connect, WIRE_KEPT);
 	} else {
-		if (conn_unlist(conn))
-			conn_put(conn);
+		if (yasmin_conn_unlist(conn))
+			yasmin_conn_put(conn);
 		refuse(peer, connect, 0);
 	}
 }

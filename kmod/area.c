@@ -14,9 +14,9 @@
 /* Granted pages come in runs of so many: 64 KiB. */
 #define RUN_ORDER 4
 
-struct totals totals;
+struct totals yasmin_totals;
 
-static int area_alloc(struct area *area, unsigned int count, bool mapped)
+static int alloc_area(struct area *area, unsigned int count, bool mapped)
 {
 	*area = (struct area){ .mapped = mapped };
 	area->pages = kvcalloc(count, sizeof(*area->pages), GFP_KERNEL);
@@ -29,7 +29,7 @@ static int area_alloc(struct area *area, unsigned int count, bool mapped)
 	return 0;
 }
 
-static void area_free(struct area *area)
+static void free_area(struct area *area)
 {
 	kvfree(area->pages);
 	kvfree(area->addresses);
@@ -69,14 +69,14 @@ static int add_page(struct area *area, domid_t domid, struct page *page)
 	area->addresses[area->count] = page_address(page);
 	area->refs[area->count] = ref;
 	area->count++;
-	atomic_long_inc(&totals.granted_pages);
+	atomic_long_inc(&yasmin_totals.granted_pages);
 	return 0;
 }
 
 /* Makes `count` zeroed pages and grants them; -ENOMEM, -ENOSPC: there is nothing to undo. */
-int area_grant(struct area *area, domid_t domid, unsigned int count)
+int yasmin_area_grant(struct area *area, domid_t domid, unsigned int count)
 {
-	int err = area_alloc(area, count, false);
+	int err = alloc_area(area, count, false);
 
 	while (!err && area->count < count) {
 		/* The first page is the header: the rings begin where a run begins. */
@@ -92,20 +92,20 @@ int area_grant(struct area *area, domid_t domid, unsigned int count)
 		}
 	}
 	if (err)
-		area_grant_end(area);
+		yasmin_area_grant_end(area);
 	return err;
 }
 
 /* Ends the grants. A page that the peer still maps is freed by the grant table when it lets go. */
-void area_grant_end(struct area *area)
+void yasmin_area_grant_end(struct area *area)
 {
 	unsigned int i;
 
 	for (i = 0; i < area->count; i++) {
 		gnttab_end_foreign_access(area->refs[i], area->pages[i]);
-		atomic_long_dec(&totals.granted_pages);
+		atomic_long_dec(&yasmin_totals.granted_pages);
 	}
-	area_free(area);
+	free_area(area);
 }
 
 static int copy_refs(domid_t domid, grant_ref_t indirect, grant_ref_t *refs, unsigned int count)
@@ -129,7 +129,7 @@ static int copy_refs(domid_t domid, grant_ref_t indirect, grant_ref_t *refs, uns
 }
 
 /* Copies the list of grants out of the peer's pages, one or two, once. */
-int area_copy_refs(domid_t domid, const grant_ref_t *indirect, grant_ref_t *refs, unsigned int count)
+int yasmin_area_copy_refs(domid_t domid, const grant_ref_t *indirect, grant_ref_t *refs, unsigned int count)
 {
 	unsigned int first = min_t(unsigned int, count, WIRE_INDIRECT_REFS);
 	int err = copy_refs(domid, indirect[0], refs, first);
@@ -197,7 +197,7 @@ static void keep_frames(struct page **pages, unsigned int count)
 }
 
 /* The module goes: nothing is mapped any more. */
-void area_stop(void)
+void yasmin_area_stop(void)
 {
 	unsigned int i;
 
@@ -206,10 +206,10 @@ void area_stop(void)
 }
 
 /* Maps a peer's pages; on failure there is nothing to undo. */
-int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count)
+int yasmin_area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count)
 {
 	struct gnttab_map_grant_ref *ops = kvcalloc(count, sizeof(*ops), GFP_KERNEL);
-	int err = area_alloc(area, count, true);
+	int err = alloc_area(area, count, true);
 	unsigned int i;
 
 	if (!ops)
@@ -217,7 +217,7 @@ int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned
 	if (!err)
 		err = take_frames(area, count);
 	if (err) {
-		area_free(area);
+		free_area(area);
 		kvfree(ops);
 		return err;
 	}
@@ -235,18 +235,18 @@ int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned
 			continue;
 		}
 		area->handles[i] = ops[i].handle;
-		atomic_long_inc(&totals.mapped_pages);
+		atomic_long_inc(&yasmin_totals.mapped_pages);
 	}
 	kvfree(ops);
 	if (err)
-		area_unmap(area);
+		yasmin_area_unmap(area);
 	return err;
 }
 
 #define UNMAP_BATCH 16
 
 /* Unmaps what is mapped; may be called again. In batches on the stack: it cannot fail for want of memory. */
-void area_unmap(struct area *area)
+void yasmin_area_unmap(struct area *area)
 {
 	struct gnttab_unmap_grant_ref ops[UNMAP_BATCH];
 	struct page *pages[UNMAP_BATCH];
@@ -270,7 +270,7 @@ void area_unmap(struct area *area)
 				pr_err("yasmin: a mapped page cannot be unmapped: %d\n", ops[k].status);
 				whole = false;
 			}
-		atomic_long_sub(n, &totals.mapped_pages);
+		atomic_long_sub(n, &yasmin_totals.mapped_pages);
 		n = 0;
 	}
 	if (area->count > 1 && whole) {
@@ -279,5 +279,5 @@ void area_unmap(struct area *area)
 	} else if (area->count) {
 		gnttab_free_pages(area->count, area->pages);
 	}
-	area_free(area);
+	free_area(area);
 }

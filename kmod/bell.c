@@ -21,12 +21,12 @@ static int bell_handle(struct bell *bell, evtchn_port_t port, irq_handler_t hand
 		return irq;
 	}
 	*bell = (struct bell){ .irq = irq, .port = port };
-	atomic_long_inc(&totals.bells);
+	atomic_long_inc(&yasmin_totals.bells);
 	return 0;
 }
 
 /* Makes a channel that `domid` may bind. */
-int bell_offer(struct bell *bell, domid_t domid, irq_handler_t handler, void *data)
+int yasmin_bell_offer(struct bell *bell, domid_t domid, irq_handler_t handler, void *data)
 {
 	struct evtchn_alloc_unbound alloc = { .dom = DOMID_SELF, .remote_dom = domid };
 	int err = HYPERVISOR_event_channel_op(EVTCHNOP_alloc_unbound, &alloc);
@@ -35,7 +35,7 @@ int bell_offer(struct bell *bell, domid_t domid, irq_handler_t handler, void *da
 }
 
 /* Binds the peer's channel; Xen refuses what was not offered to us. */
-int bell_bind(struct bell *bell, domid_t domid, evtchn_port_t port, irq_handler_t handler, void *data)
+int yasmin_bell_bind(struct bell *bell, domid_t domid, evtchn_port_t port, irq_handler_t handler, void *data)
 {
 	struct evtchn_bind_interdomain bind = { .remote_dom = domid, .remote_port = port };
 	int err = HYPERVISOR_event_channel_op(EVTCHNOP_bind_interdomain, &bind);
@@ -43,18 +43,18 @@ int bell_bind(struct bell *bell, domid_t domid, evtchn_port_t port, irq_handler_
 	return err ?: bell_handle(bell, bind.local_port, handler, data);
 }
 
-void bell_ring(struct bell *bell)
+void yasmin_bell_ring(struct bell *bell)
 {
 	if (bell->irq)
 		notify_remote_via_irq(bell->irq);
 }
 
 /* After it the handler runs no more. May be called again. */
-void bell_end(struct bell *bell, void *data)
+void yasmin_bell_end(struct bell *bell, void *data)
 {
 	if (!bell->irq)
 		return;
 	unbind_from_irqhandler(bell->irq, data);
 	bell->irq = 0;
-	atomic_long_dec(&totals.bells);
+	atomic_long_dec(&yasmin_totals.bells);
 }

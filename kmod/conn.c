@@ -5,10 +5,10 @@
  * then. The acceptor lets go when its socket closes or the connection is reset. What both keep of a
  * connection that ended well, the next one begins with (spare.c).
  *
- *   connector   conn_connect ── CONNECT ──▶ accept_connect                            acceptor
+ *   connector   connects    ─── CONNECT ──▶ accepts                                   acceptor
  *               established ◀── ACCEPTED ──
- *               conn_close  ── SHUTDOWN ──▶ reads what is left
- *               freed       ◀── RELEASE ─── conn_close
+ *               closes      ── SHUTDOWN ──▶ reads what is left
+ *               freed       ◀── RELEASE ─── closes
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -22,47 +22,47 @@
 /* So many events in a row with nothing new are a storm. */
 #define IDLE_EVENTS_MAX 64
 
-struct sums sums;
+struct sums yasmin_sums;
 
 /* What it has done counts among what is over. */
-void conn_account(struct conn *conn)
+void yasmin_conn_account(struct conn *conn)
 {
-	atomic64_add(conn->sent_bytes, &sums.copied_in);
-	atomic64_add(conn->received_bytes, &sums.copied_out);
-	atomic64_add(conn->bells, &sums.bells);
-	atomic64_add(conn->events, &sums.events);
+	atomic64_add(conn->sent_bytes, &yasmin_sums.copied_in);
+	atomic64_add(conn->received_bytes, &yasmin_sums.copied_out);
+	atomic64_add(conn->bells, &yasmin_sums.bells);
+	atomic64_add(conn->events, &yasmin_sums.events);
 	conn->sent_bytes = conn->received_bytes = conn->sends = conn->receives = conn->bells = conn->events = 0;
 }
 
-static void conn_free(struct kref *ref)
+static void free_conn(struct kref *ref)
 {
 	struct conn *conn = container_of(ref, struct conn, ref);
 
 	if (conn->connector && conn->kept) {
-		spare_put(conn);
+		yasmin_spare_put(conn);
 		return;
 	}
-	bell_end(&conn->bell, conn);
-	conn_account(conn);
+	yasmin_bell_end(&conn->bell, conn);
+	yasmin_conn_account(conn);
 	/* The acceptor knows nothing by this name any more. */
 	if (conn->connector && conn->id)
 		xa_erase(&conn->peer->own, conn->id);
-	area_grant_end(&conn->indirect);
+	yasmin_area_grant_end(&conn->indirect);
 	if (conn->area.mapped)
-		area_unmap(&conn->area);
+		yasmin_area_unmap(&conn->area);
 	else
-		area_grant_end(&conn->area);
-	peer_put(conn->peer);
-	atomic_long_dec(&totals.conns);
+		yasmin_area_grant_end(&conn->area);
+	yasmin_peer_put(conn->peer);
+	atomic_long_dec(&yasmin_totals.conns);
 	kfree(conn);
 }
 
-void conn_put(struct conn *conn)
+void yasmin_conn_put(struct conn *conn)
 {
-	kref_put(&conn->ref, conn_free);
+	kref_put(&conn->ref, free_conn);
 }
 
-struct conn *conn_create(struct peer *peer, bool connector, u8 class)
+struct conn *yasmin_conn_create(struct peer *peer, bool connector, u8 class)
 {
 	struct conn *conn = kzalloc(sizeof(*conn), GFP_KERNEL);
 
@@ -74,12 +74,12 @@ struct conn *conn_create(struct peer *peer, bool connector, u8 class)
 	conn->connector = connector;
 	conn->class = class;
 	spin_lock_init(&conn->lock);
-	atomic_long_inc(&totals.conns);
+	atomic_long_inc(&yasmin_totals.conns);
 	return conn;
 }
 
 /* Both directions over the area's pages, from the start: direction 0 is the connector's to send on. */
-void conn_lay_out(struct conn *conn)
+void yasmin_conn_lay_out(struct conn *conn)
 {
 	unsigned int ring = 1 << conn->class, out = conn->connector ? 0 : 1;
 	u8 *header = conn->area.addresses[0];
@@ -91,22 +91,22 @@ void conn_lay_out(struct conn *conn)
 
 	/* The acceptor uses them only after CONNECT. */
 	if (conn->connector) {
-		ring_block_init(blocks[0], conn->class);
-		ring_block_init(blocks[1], conn->class);
+		yasmin_ring_block_init(blocks[0], conn->class);
+		yasmin_ring_block_init(blocks[1], conn->class);
 	}
-	ring_sender_init(&conn->tx, blocks[out], rings[out], conn->class, true);
-	ring_receiver_init(&conn->rx, blocks[!out], rings[!out], conn->class, true);
+	yasmin_ring_sender_init(&conn->tx, blocks[out], rings[out], conn->class, true);
+	yasmin_ring_receiver_init(&conn->rx, blocks[!out], rings[!out], conn->class, true);
 }
 
 /* A channel that was kept, with nothing of its last connection. */
-void conn_begin(struct conn *conn)
+void yasmin_conn_begin(struct conn *conn)
 {
 	conn->established = conn->dead = false;
 	conn->vain_lingers = conn->room_wanted = conn->idle_events = 0;
-	conn_lay_out(conn);
+	yasmin_conn_lay_out(conn);
 }
 
-irqreturn_t conn_interrupt(int irq, void *data)
+irqreturn_t yasmin_conn_interrupt(int irq, void *data)
 {
 	struct conn *conn = data;
 	struct sock *sk;
@@ -116,7 +116,7 @@ irqreturn_t conn_interrupt(int irq, void *data)
 	trace_yasmin_event(conn->peer->domid, conn->id, conn->connector);
 	sk = conn->sk;
 	if (sk) {
-		conn->idle_events = ring_receiver_stirs(&conn->rx) || ring_sender_stirs(&conn->tx) ?
+		conn->idle_events = yasmin_ring_receiver_stirs(&conn->rx) || yasmin_ring_sender_stirs(&conn->tx) ?
 				    0 : conn->idle_events + 1;
 		sk->sk_data_ready(sk);
 		sk->sk_write_space(sk);
@@ -129,22 +129,22 @@ irqreturn_t conn_interrupt(int irq, void *data)
 }
 
 /* Wakes the peer. Under lock_sock. */
-void conn_ring(struct conn *conn)
+void yasmin_conn_ring(struct conn *conn)
 {
 	conn->bells++;
 	trace_yasmin_bell(conn->peer->domid, conn->id, conn->connector);
-	bell_ring(&conn->bell);
+	yasmin_bell_ring(&conn->bell);
 }
 
 /* The socket's connection, if bytes can go through it. Under lock_sock. */
-struct conn *conn_usable(struct vsock_sock *vsk)
+struct conn *yasmin_conn_usable(struct vsock_sock *vsk)
 {
 	struct conn *conn = vsk->trans;
 
 	return conn && conn->established && !conn->dead ? conn : NULL;
 }
 
-int conn_send(struct conn *conn, u8 kind, u32 flags)
+int yasmin_conn_send(struct conn *conn, u8 kind, u32 flags)
 {
 	struct wire_message message = {
 		.kind = kind,
@@ -153,10 +153,10 @@ int conn_send(struct conn *conn, u8 kind, u32 flags)
 		.flags = flags,
 	};
 
-	return control_send(conn->peer, &message);
+	return yasmin_control_send(conn->peer, &message);
 }
 
-static void detach(struct conn *conn)
+static void detach_socket(struct conn *conn)
 {
 	unsigned long flags;
 
@@ -166,7 +166,7 @@ static void detach(struct conn *conn)
 }
 
 /* Takes the connection out of its peer's table; true for the one who did. */
-bool conn_unlist(struct conn *conn)
+bool yasmin_conn_unlist(struct conn *conn)
 {
 	struct xarray *table = conn->connector ? &conn->peer->own : &conn->peer->theirs;
 	/* The connector's name for it stays reserved as long as its channel lives. */
@@ -176,7 +176,7 @@ bool conn_unlist(struct conn *conn)
 	xa_lock(table);
 	done = __xa_cmpxchg(table, conn->id, conn, instead, GFP_ATOMIC) == conn;
 	if (done)
-		spare_unkeep(conn);
+		yasmin_spare_unkeep(conn);
 	xa_unlock(table);
 	if (done && !conn->connector)
 		atomic_dec(&conn->peer->theirs_count);
@@ -184,18 +184,18 @@ bool conn_unlist(struct conn *conn)
 }
 
 /* The acceptor uses nothing of the channel any more, and says so. */
-static void let_go(struct conn *conn)
+static void release_channel(struct conn *conn)
 {
-	if (conn->connector || !conn_unlist(conn))
+	if (conn->connector || !yasmin_conn_unlist(conn))
 		return;
-	bell_end(&conn->bell, conn);
-	area_unmap(&conn->area);
-	conn_send(conn, WIRE_RELEASE, 0);
-	conn_put(conn);
+	yasmin_bell_end(&conn->bell, conn);
+	yasmin_area_unmap(&conn->area);
+	yasmin_conn_send(conn, WIRE_RELEASE, 0);
+	yasmin_conn_put(conn);
 }
 
 /* Nothing goes through the channel any more. Under lock_sock, with a reference held. */
-static void kill(struct conn *conn, struct sock *sk, int error)
+static void kill_conn(struct conn *conn, struct sock *sk, int error)
 {
 	if (conn->dead)
 		return;
@@ -206,18 +206,18 @@ static void kill(struct conn *conn, struct sock *sk, int error)
 		sk->sk_state = TCP_CLOSE;
 	sk_error_report(sk);
 	sk->sk_state_change(sk);
-	let_go(conn);
+	release_channel(conn);
 }
 
 /* The peer broke the protocol: the connection is reset. Under lock_sock. */
-void conn_breach(struct conn *conn, struct sock *sk)
+void yasmin_conn_breach(struct conn *conn, struct sock *sk)
 {
 	if (conn->dead)
 		return;
-	atomic_long_inc(&totals.breaches);
+	atomic_long_inc(&yasmin_totals.breaches);
 	trace_yasmin_breach(conn->peer->domid, conn->id, conn->connector);
-	conn_send(conn, WIRE_RESET, 0);
-	kill(conn, sk, ECONNRESET);
+	yasmin_conn_send(conn, WIRE_RESET, 0);
+	kill_conn(conn, sk, ECONNRESET);
 }
 
 /* Part of the guest's memory that is not taken for more than the smallest rings. */
@@ -240,13 +240,13 @@ static int make_channel(struct conn *conn)
 		count = 1 + 2 * (1 << conn->class);
 		err = conn->class && !is_affordable(count) ? -ENOMEM : 0;
 		if (!err)
-			err = area_grant(&conn->indirect, domid, DIV_ROUND_UP(count, WIRE_INDIRECT_REFS));
+			err = yasmin_area_grant(&conn->indirect, domid, DIV_ROUND_UP(count, WIRE_INDIRECT_REFS));
 		if (!err)
-			err = area_grant(&conn->area, domid, count);
+			err = yasmin_area_grant(&conn->area, domid, count);
 		if (!err)
 			break;
-		area_grant_end(&conn->indirect);
-		spare_tight();
+		yasmin_area_grant_end(&conn->indirect);
+		yasmin_spare_tight();
 		if (!conn->class)
 			/* As AF_VSOCK's programs know it. */
 			return err == -ENOSPC ? -ENOBUFS : err;
@@ -254,17 +254,17 @@ static int make_channel(struct conn *conn)
 	}
 	header = conn->area.addresses[0];
 	*header = (struct wire_header){ .magic = "YASMINCH", .version = WIRE_VERSION, .max_class = conn->class };
-	conn_lay_out(conn);
+	yasmin_conn_lay_out(conn);
 	for (i = 0; i < conn->indirect.count; i++) {
 		unsigned int done = i * WIRE_INDIRECT_REFS;
 
 		memcpy(conn->indirect.addresses[i], conn->area.refs + done,
 		       min_t(unsigned int, count - done, WIRE_INDIRECT_REFS) * sizeof(grant_ref_t));
 	}
-	return bell_offer(&conn->bell, domid, conn_interrupt, conn);
+	return yasmin_bell_offer(&conn->bell, domid, yasmin_conn_interrupt, conn);
 }
 
-static u8 class_of(u64 bytes)
+static u8 choose_class(u64 bytes)
 {
 	u8 class = 0;
 
@@ -276,7 +276,7 @@ static u8 class_of(u64 bytes)
 /* A connection with a new channel, not yet in a table. */
 static struct conn *make_conn(struct peer *peer, u8 class)
 {
-	struct conn *conn = conn_create(peer, true, class);
+	struct conn *conn = yasmin_conn_create(peer, true, class);
 	int err;
 
 	if (!conn)
@@ -286,24 +286,24 @@ static struct conn *make_conn(struct peer *peer, u8 class)
 		err = xa_alloc_cyclic(&peer->own, &conn->id, NULL, xa_limit_32b, &peer->next_id, GFP_KERNEL);
 	if (err < 0) {
 		conn->id = 0;
-		conn_put(conn);
+		yasmin_conn_put(conn);
 		return ERR_PTR(err);
 	}
 	return conn;
 }
 
 /* Under lock_sock, state SYN_SENT. */
-int conn_connect(struct vsock_sock *vsk)
+int yasmin_conn_connect(struct vsock_sock *vsk)
 {
 	struct sock *sk = sk_vsock(vsk);
-	struct peer *peer = peer_find(vsk->remote_addr.svm_cid - WIRE_CID_BASE);
+	struct peer *peer = yasmin_peer_find(vsk->remote_addr.svm_cid - WIRE_CID_BASE);
 	struct wire_message message;
 	struct conn *conn;
-	u64 ring_bytes = (u64)READ_ONCE(ring_pages) * WIRE_PAGE_BYTES;
+	u64 ring_bytes = (u64)READ_ONCE(yasmin_ring_pages) * WIRE_PAGE_BYTES;
 	bool again;
 	int err = -EHOSTUNREACH;
 
-	conn_close(vsk);
+	yasmin_conn_close(vsk);
 	if (!peer)
 		return err;
 	if (!READ_ONCE(peer->up) || peer->gone)
@@ -311,10 +311,10 @@ int conn_connect(struct vsock_sock *vsk)
 	/* What the program asked for, if it did. */
 	if (vsk->buffer_size != VSOCK_BUFFER_BYTES)
 		ring_bytes = vsk->buffer_size;
-	conn = spare_take(peer, class_of(ring_bytes));
+	conn = yasmin_spare_take(peer, choose_class(ring_bytes));
 	again = conn;
 	if (!conn)
-		conn = make_conn(peer, class_of(ring_bytes));
+		conn = make_conn(peer, choose_class(ring_bytes));
 	err = PTR_ERR_OR_ZERO(conn);
 	if (err)
 		goto no_conn;
@@ -340,27 +340,27 @@ int conn_connect(struct vsock_sock *vsk)
 		message.indirect_more_ref = conn->indirect.count > 1 ? conn->indirect.refs[1] : 0;
 		message.event_port = conn->bell.port;
 	}
-	err = control_send(peer, &message);
+	err = yasmin_control_send(peer, &message);
 	if (err) {
 		conn->dead = true;
 		conn->kept = again;
-		if (conn_unlist(conn))
-			conn_put(conn);
-		conn_close(vsk);
+		if (yasmin_conn_unlist(conn))
+			yasmin_conn_put(conn);
+		yasmin_conn_close(vsk);
 	}
 no_conn:
-	peer_put(peer);
+	yasmin_peer_put(peer);
 	return err;
 }
 
 /* The attempt is given up; the acceptor may have accepted already. */
-void conn_cancel(struct vsock_sock *vsk)
+void yasmin_conn_cancel(struct vsock_sock *vsk)
 {
-	conn_close(vsk);
+	yasmin_conn_close(vsk);
 }
 
 /* The socket lets go of its connection, if it has one. Under lock_sock. */
-void conn_close(struct vsock_sock *vsk)
+void yasmin_conn_close(struct vsock_sock *vsk)
 {
 	struct conn *conn = vsk->trans;
 	bool ends_well;
@@ -369,20 +369,20 @@ void conn_close(struct vsock_sock *vsk)
 		return;
 	ends_well = !conn->dead && conn->established;
 	vsk->trans = NULL;
-	detach(conn);
+	detach_socket(conn);
 	if (ends_well)
-		conn_send(conn, WIRE_SHUTDOWN, WIRE_SHUT_RECEIVE | WIRE_SHUT_SEND);
+		yasmin_conn_send(conn, WIRE_SHUTDOWN, WIRE_SHUT_RECEIVE | WIRE_SHUT_SEND);
 	else if (!conn->dead)
-		conn_send(conn, WIRE_RESET, 0);
+		yasmin_conn_send(conn, WIRE_RESET, 0);
 	conn->dead = true;
-	if (ends_well && spare_keep(conn))
-		conn_send(conn, WIRE_RELEASE, WIRE_KEPT);
+	if (ends_well && yasmin_spare_keep(conn))
+		yasmin_conn_send(conn, WIRE_RELEASE, WIRE_KEPT);
 	else
-		let_go(conn);
-	conn_put(conn);
+		release_channel(conn);
+	yasmin_conn_put(conn);
 }
 
-static void established(struct conn *conn, struct sock *sk)
+static void establish_socket(struct conn *conn, struct sock *sk)
 {
 	if (sk->sk_state != TCP_SYN_SENT || conn->dead)
 		return;
@@ -394,15 +394,15 @@ static void established(struct conn *conn, struct sock *sk)
 }
 
 /* The connector's entry goes with REFUSED or RELEASE, once; its channel is spare if the acceptor keeps it. */
-static void released(struct conn *conn, bool kept)
+static void release_entry(struct conn *conn, bool kept)
 {
-	if (!conn->connector || !conn_unlist(conn))
+	if (!conn->connector || !yasmin_conn_unlist(conn))
 		return;
 	conn->kept = kept && !conn->dropped;
-	conn_put(conn);
+	yasmin_conn_put(conn);
 }
 
-static struct sock *socket_of(struct conn *conn)
+static struct sock *hold_socket(struct conn *conn)
 {
 	unsigned long flags;
 	struct sock *sk;
@@ -422,18 +422,18 @@ static void handle_for(struct conn *conn, struct sock *sk, const struct wire_mes
 	switch (message->kind) {
 	case WIRE_ACCEPTED:
 		if (conn->connector)
-			established(conn, sk);
+			establish_socket(conn, sk);
 		break;
 	case WIRE_REFUSED:
 		if (conn->connector)
-			kill(conn, sk, ECONNRESET);
+			kill_conn(conn, sk, ECONNRESET);
 		break;
 	case WIRE_RELEASE:
 		/* Its end; an honest peer has said SHUTDOWN or RESET before. What it sent is ours to read. */
 		if (!conn->connector)
 			break;
 		if (!conn->established)
-			kill(conn, sk, ECONNRESET);
+			kill_conn(conn, sk, ECONNRESET);
 		vsk->peer_shutdown = SHUTDOWN_MASK;
 		sk->sk_state_change(sk);
 		break;
@@ -444,13 +444,13 @@ static void handle_for(struct conn *conn, struct sock *sk, const struct wire_mes
 		sk->sk_state_change(sk);
 		break;
 	case WIRE_RESET:
-		kill(conn, sk, ECONNRESET);
+		kill_conn(conn, sk, ECONNRESET);
 		break;
 	}
 }
 
 /* A message that was copied out of the queue. Unknown ones and unknown connections are nothing to us. */
-void conn_handle(struct peer *peer, const struct wire_message *message)
+void yasmin_conn_handle(struct peer *peer, const struct wire_message *message)
 {
 	bool ours = !(message->role & WIRE_FROM_CONNECTOR);
 	struct xarray *table = ours ? &peer->own : &peer->theirs;
@@ -458,11 +458,11 @@ void conn_handle(struct peer *peer, const struct wire_message *message)
 	struct sock *sk;
 
 	if (message->kind == WIRE_CONNECT) {
-		accept_connect(peer, message);
+		yasmin_accept_connect(peer, message);
 		return;
 	}
 	if (message->kind == WIRE_TIGHT) {
-		spare_trim(peer);
+		yasmin_spare_trim(peer);
 		return;
 	}
 	xa_lock(table);
@@ -472,7 +472,7 @@ void conn_handle(struct peer *peer, const struct wire_message *message)
 	xa_unlock(table);
 	if (!conn)
 		return;
-	sk = socket_of(conn);
+	sk = hold_socket(conn);
 	if (sk) {
 		lock_sock(sk);
 		if (vsock_sk(sk)->trans == conn)
@@ -481,14 +481,14 @@ void conn_handle(struct peer *peer, const struct wire_message *message)
 		sock_put(sk);
 	}
 	if (message->kind == WIRE_REFUSED || message->kind == WIRE_RELEASE)
-		released(conn, message->flags & WIRE_KEPT);
+		release_entry(conn, message->flags & WIRE_KEPT);
 	/* In this thread alone it is used again. */
 	if (message->kind == WIRE_DROP && READ_ONCE(conn->kept))
-		let_go(conn);
-	conn_put(conn);
+		release_channel(conn);
+	yasmin_conn_put(conn);
 }
 
-static void all_gone(struct xarray *table)
+static void end_all(struct xarray *table)
 {
 	struct conn *conn;
 	unsigned long id;
@@ -503,25 +503,25 @@ static void all_gone(struct xarray *table)
 		xa_unlock(table);
 		if (!conn)
 			break;
-		sk = socket_of(conn);
+		sk = hold_socket(conn);
 		if (sk) {
 			lock_sock(sk);
 			if (vsock_sk(sk)->trans == conn)
-				kill(conn, sk, ECONNRESET);
+				kill_conn(conn, sk, ECONNRESET);
 			release_sock(sk);
 			sock_put(sk);
 		}
-		let_go(conn);
-		if (conn_unlist(conn))
-			conn_put(conn);
-		conn_put(conn);
+		release_channel(conn);
+		if (yasmin_conn_unlist(conn))
+			yasmin_conn_put(conn);
+		yasmin_conn_put(conn);
 	} while (1);
 }
 
 /* The peer went: every connection with it is reset. */
-void conn_peer_gone(struct peer *peer)
+void yasmin_conn_peer_gone(struct peer *peer)
 {
-	all_gone(&peer->own);
-	all_gone(&peer->theirs);
-	spare_end(peer);
+	end_all(&peer->own);
+	end_all(&peer->theirs);
+	yasmin_spare_end(peer);
 }

@@ -19,45 +19,45 @@ struct waiting {
 	struct wire_message message;
 };
 
-irqreturn_t control_interrupt(int irq, void *data)
+irqreturn_t yasmin_control_interrupt(int irq, void *data)
 {
 	struct peer *peer = data;
 
-	/* control_work answers the event. */
-	queue_work(peer_queue, &peer->work);
+	/* yasmin_control_work answers the event. */
+	queue_work(yasmin_peer_queue, &peer->work);
 	return IRQ_HANDLED;
 }
 
 /* Puts a message into the queue if there is room. Under send_lock. */
-static bool put(struct peer *peer, const struct wire_message *message)
+static bool put_message(struct peer *peer, const struct wire_message *message)
 {
 	int out = peer->lower ? 0 : 1;
 	struct wire_control *control = peer->control;
-	u32 peer_consumed = __atomic_load_n(&control->consumed[out].index, __ATOMIC_ACQUIRE);
+	u32 peer_consumed = virt_load_acquire(&control->consumed[out].index);
 
 	if (peer->produced - peer_consumed >= WIRE_CONTROL_SLOTS) {
-		/* The wish, /then/ another look: pairs with control_work. */
-		__atomic_store_n(&control->produced[out].waits, 1, __ATOMIC_RELAXED);
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		peer_consumed = __atomic_load_n(&control->consumed[out].index, __ATOMIC_ACQUIRE);
+		/* The wish, /then/ another look: pairs with yasmin_control_work. */
+		WRITE_ONCE(control->produced[out].waits, 1);
+		virt_mb();
+		peer_consumed = virt_load_acquire(&control->consumed[out].index);
 		if (peer->produced - peer_consumed >= WIRE_CONTROL_SLOTS)
 			return false;
 	}
 	control->slots[out][peer->produced % WIRE_CONTROL_SLOTS] = *message;
 	peer->produced++;
-	/* The message, /then/ the index: pairs with take. */
-	__atomic_store_n(&control->produced[out].index, peer->produced, __ATOMIC_RELEASE);
+	/* The message, /then/ the index: pairs with take_message. */
+	virt_store_release(&control->produced[out].index, peer->produced);
 	return true;
 }
 
 /* Sends what waits. Under send_lock. */
-static void flush(struct peer *peer)
+static void send_waiting(struct peer *peer)
 {
 	struct waiting *first;
 	bool any = false;
 
 	while ((first = list_first_entry_or_null(&peer->waiting, struct waiting, link))) {
-		if (!put(peer, &first->message))
+		if (!put_message(peer, &first->message))
 			break;
 		list_del(&first->link);
 		peer->waiting_count--;
@@ -65,12 +65,12 @@ static void flush(struct peer *peer)
 		any = true;
 	}
 	if (list_empty(&peer->waiting))
-		__atomic_store_n(&peer->control->produced[peer->lower ? 0 : 1].waits, 0, __ATOMIC_RELAXED);
+		WRITE_ONCE(peer->control->produced[peer->lower ? 0 : 1].waits, 0);
 	if (any)
-		bell_ring(&peer->bell);
+		yasmin_bell_ring(&peer->bell);
 }
 
-int control_send(struct peer *peer, const struct wire_message *message)
+int yasmin_control_send(struct peer *peer, const struct wire_message *message)
 {
 	struct waiting *waiting;
 	int err = 0;
@@ -79,8 +79,8 @@ int control_send(struct peer *peer, const struct wire_message *message)
 	mutex_lock(&peer->send_lock);
 	if (peer->gone || !peer->up) {
 		err = -EHOSTUNREACH;
-	} else if (list_empty(&peer->waiting) && put(peer, message)) {
-		bell_ring(&peer->bell);
+	} else if (list_empty(&peer->waiting) && put_message(peer, message)) {
+		yasmin_bell_ring(&peer->bell);
 	} else if (peer->waiting_count >= WAITING_MAX) {
 		err = -ENOBUFS;
 	} else {
@@ -98,11 +98,11 @@ int control_send(struct peer *peer, const struct wire_message *message)
 }
 
 /* Copies the next message out: 1; none: 0; a queue that cannot be: -EPROTO. */
-static int take(struct peer *peer, struct wire_message *message)
+static int take_message(struct peer *peer, struct wire_message *message)
 {
 	int in = peer->lower ? 1 : 0;
 	struct wire_control *control = peer->control;
-	u32 peer_produced = __atomic_load_n(&control->produced[in].index, __ATOMIC_ACQUIRE);
+	u32 peer_produced = virt_load_acquire(&control->produced[in].index);
 	u32 pending = peer_produced - peer->consumed;
 
 	if (pending > WIRE_CONTROL_SLOTS)
@@ -113,13 +113,13 @@ static int take(struct peer *peer, struct wire_message *message)
 	/* The compiler may not go back to the page for a field. */
 	barrier();
 	peer->consumed++;
-	/* The message is out, /then/ its slot is free: pairs with put. */
-	__atomic_store_n(&control->consumed[in].index, peer->consumed, __ATOMIC_RELEASE);
+	/* The message is out, /then/ its slot is free: pairs with put_message. */
+	virt_store_release(&control->consumed[in].index, peer->consumed);
 	return 1;
 }
 
 /* Takes in a bounded number of messages; alone for its peer. */
-void control_work(struct work_struct *work)
+void yasmin_control_work(struct work_struct *work)
 {
 	struct peer *peer = container_of(work, struct peer, work);
 	struct wire_message message;
@@ -129,35 +129,35 @@ void control_work(struct work_struct *work)
 	if (!peer->up || peer->gone)
 		return;
 	mutex_lock(&peer->send_lock);
-	flush(peer);
+	send_waiting(peer);
 	mutex_unlock(&peer->send_lock);
 
 	for (count = 0; count < BATCH; count++) {
-		some = take(peer, &message);
+		some = take_message(peer, &message);
 		if (some <= 0)
 			break;
 		trace_yasmin_message(peer->domid, false, message.kind, message.role, message.id);
-		conn_handle(peer, &message);
+		yasmin_conn_handle(peer, &message);
 	}
 	if (count) {
-		/* The free slots, /then/ whether it waits for them: pairs with put. */
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		if (__atomic_load_n(&peer->control->produced[peer->lower ? 1 : 0].waits, __ATOMIC_RELAXED))
-			bell_ring(&peer->bell);
+		/* The free slots, /then/ whether it waits for them: pairs with put_message. */
+		virt_mb();
+		if (READ_ONCE(peer->control->produced[peer->lower ? 1 : 0].waits))
+			yasmin_bell_ring(&peer->bell);
 	}
 	if (some < 0) {
 		/* For good: without the answer to its event no more come. */
 		pr_warn_ratelimited("yasmin: domain %u broke its control channel\n", peer->domid);
-		atomic_long_inc(&totals.breaches);
+		atomic_long_inc(&yasmin_totals.breaches);
 		mutex_lock(&peer->send_lock);
 		peer->gone = true;
 		mutex_unlock(&peer->send_lock);
-		conn_peer_gone(peer);
+		yasmin_conn_peer_gone(peer);
 		return;
 	}
 	peer->idle_events = count ? 0 : peer->idle_events + 1;
 	if (count == BATCH) {
-		queue_work(peer_queue, work);
+		queue_work(yasmin_peer_queue, work);
 		return;
 	}
 	xen_irq_lateeoi(peer->bell.irq, peer->idle_events > 64 ? XEN_EOI_FLAG_SPURIOUS : 0);

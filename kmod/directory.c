@@ -22,23 +22,23 @@ static unsigned int self;
 static u64 nonce;
 static bool announced;
 
-domid_t directory_self(void)
+domid_t yasmin_directory_self(void)
 {
 	return self;
 }
 
-static void scan(struct work_struct *work);
-static DECLARE_DELAYED_WORK(scan_work, scan);
+static void scan_domains(struct work_struct *work);
+static DECLARE_DELAYED_WORK(scan_work, scan_domains);
 
 /* At most one scan each 10 ms, however often somebody writes. */
-static void changed(struct xenbus_watch *watch, const char *path, const char *token)
+static void queue_scan(struct xenbus_watch *watch, const char *path, const char *token)
 {
-	queue_delayed_work(peer_queue, &scan_work, msecs_to_jiffies(10));
+	queue_delayed_work(yasmin_peer_queue, &scan_work, msecs_to_jiffies(10));
 }
 
-static struct xenbus_watch watch = { .node = ROOT, .callback = changed };
+static struct xenbus_watch watch = { .node = ROOT, .callback = queue_scan };
 
-static void announce(void)
+static void announce_self(void)
 {
 	char path[32];
 	int err;
@@ -55,7 +55,7 @@ static void announce(void)
 }
 
 /* The nonce of a domain's module, 0 if there is none that we can speak to. */
-static u64 nonce_of(unsigned int domid)
+static u64 read_nonce(unsigned int domid)
 {
 	unsigned int version;
 	u64 theirs;
@@ -67,10 +67,10 @@ static u64 nonce_of(unsigned int domid)
 	return version == WIRE_VERSION ? theirs : 0;
 }
 
-static void offer(struct peer *peer)
+static void offer_control(struct peer *peer)
 {
 	char path[32], name[16];
-	int err = peer_offer(peer);
+	int err = yasmin_peer_offer(peer);
 
 	if (!err) {
 		snprintf(path, sizeof(path), ROOT "/%u/to", self);
@@ -82,7 +82,7 @@ static void offer(struct peer *peer)
 		pr_warn("yasmin: no control channel to domain %u: %d\n", peer->domid, err);
 }
 
-static void join(struct peer *peer)
+static void join_control(struct peer *peer)
 {
 	unsigned int ref, port;
 	char path[32], name[16];
@@ -94,13 +94,13 @@ static void join(struct peer *peer)
 	if (xenbus_scanf(XBT_NIL, path, name, "%llx %llx %u %u", &theirs, &ours, &ref, &port) != 4 ||
 	    theirs != peer->nonce || ours != nonce)
 		return;
-	err = peer_join(peer, ref, port);
+	err = yasmin_peer_join(peer, ref, port);
 	if (err)
 		pr_warn("yasmin: cannot join the control channel of domain %u: %d\n", peer->domid, err);
 }
 
 /* Whether the peer is as the directory has it; otherwise it is ended. */
-static bool current_is(struct peer *peer, u64 theirs)
+static bool check_current(struct peer *peer, u64 theirs)
 {
 	char path[48];
 
@@ -110,33 +110,33 @@ static bool current_is(struct peer *peer, u64 theirs)
 		snprintf(path, sizeof(path), ROOT "/%u/to", self);
 		xenbus_rm(XBT_NIL, path, "");
 	}
-	peer_end(peer);
+	yasmin_peer_end(peer);
 	return false;
 }
 
-static void look_at(unsigned int domid)
+static void look_at_domain(unsigned int domid)
 {
-	u64 theirs = nonce_of(domid);
-	struct peer *peer = peer_find(domid);
+	u64 theirs = read_nonce(domid);
+	struct peer *peer = yasmin_peer_find(domid);
 
 	if (peer) {
-		bool same = current_is(peer, theirs);
+		bool same = check_current(peer, theirs);
 
 		if (same && !peer->up && !peer->lower)
-			join(peer);
-		peer_put(peer);
+			join_control(peer);
+		yasmin_peer_put(peer);
 		if (same)
 			return;
 	}
 	if (!theirs)
 		return;
-	peer = peer_create(domid, theirs, self < domid);
+	peer = yasmin_peer_create(domid, theirs, self < domid);
 	if (!peer)
 		return;
 	if (peer->lower)
-		offer(peer);
+		offer_control(peer);
 	else
-		join(peer);
+		join_control(peer);
 }
 
 struct missing {
@@ -156,28 +156,28 @@ static void find_missing(struct peer *peer, void *data)
 	missing->peer = peer;
 }
 
-static void scan(struct work_struct *work)
+static void scan_domains(struct work_struct *work)
 {
 	struct missing missing = {};
 	unsigned int i, domid;
 
-	announce();
+	announce_self();
 	missing.names = xenbus_directory(XBT_NIL, ROOT, "", &missing.count);
 	if (IS_ERR(missing.names))
 		missing.names = NULL;
 	for (i = 0; i < missing.count; i++)
 		if (!kstrtouint(missing.names[i], 10, &domid) && domid != self && domid < DOMID_FIRST_RESERVED)
-			look_at(domid);
+			look_at_domain(domid);
 	do {
 		missing.peer = NULL;
-		peer_for_each(find_missing, &missing);
+		yasmin_peer_for_each(find_missing, &missing);
 		if (missing.peer)
-			peer_end(missing.peer);
+			yasmin_peer_end(missing.peer);
 	} while (missing.peer);
 	kfree(missing.names);
 }
 
-int directory_start(void)
+int yasmin_directory_start(void)
 {
 	int err;
 
@@ -188,18 +188,18 @@ int directory_start(void)
 	} while (!nonce);
 	err = register_xenbus_watch(&watch);
 	if (!err)
-		queue_delayed_work(peer_queue, &scan_work, 0);
+		queue_delayed_work(yasmin_peer_queue, &scan_work, 0);
 	return err;
 }
 
-static void first(struct peer *peer, void *data)
+static void find_any(struct peer *peer, void *data)
 {
 	struct peer **found = data;
 
 	*found = peer;
 }
 
-void directory_stop(void)
+void yasmin_directory_stop(void)
 {
 	struct peer *peer;
 	char path[32];
@@ -213,8 +213,8 @@ void directory_stop(void)
 	}
 	do {
 		peer = NULL;
-		peer_for_each(first, &peer);
+		yasmin_peer_for_each(find_any, &peer);
 		if (peer)
-			peer_end(peer);
+			yasmin_peer_end(peer);
 	} while (peer);
 }

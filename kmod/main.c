@@ -6,10 +6,10 @@
 
 #include "yasmin.h"
 
-unsigned int ring_pages = 128;
-unsigned int max_connections = 1024;
-unsigned int kept_channels = 4;
-unsigned int linger_us = 20;
+unsigned int yasmin_ring_pages = 128;
+unsigned int yasmin_max_connections = 1024;
+unsigned int yasmin_kept_channels = 4;
+unsigned int yasmin_linger_us = 20;
 
 static int set_ring_pages(const char *value, const struct kernel_param *param)
 {
@@ -27,13 +27,13 @@ static const struct kernel_param_ops ring_pages_ops = {
 	.set = set_ring_pages,
 	.get = param_get_uint,
 };
-module_param_cb(ring_pages, &ring_pages_ops, &ring_pages, 0644);
+module_param_cb(ring_pages, &ring_pages_ops, &yasmin_ring_pages, 0644);
 MODULE_PARM_DESC(ring_pages, "pages for each direction of a connection: 1, 2, 4 to 512 (default 128: 512 KiB)");
-module_param(max_connections, uint, 0644);
+module_param_named(max_connections, yasmin_max_connections, uint, 0644);
 MODULE_PARM_DESC(max_connections, "connections accepted from one peer at a time");
-module_param(kept_channels, uint, 0644);
+module_param_named(kept_channels, yasmin_kept_channels, uint, 0644);
 MODULE_PARM_DESC(kept_channels, "channels kept for the next connections with a peer, on each side (default 4; 0: none)");
-module_param(linger_us, uint, 0644);
+module_param_named(linger_us, yasmin_linger_us, uint, 0644);
 MODULE_PARM_DESC(linger_us, "how long a receiver looks on, yielding, before it sleeps (default 20; 0: not at all)");
 
 static int __init yasmin_init(void)
@@ -42,42 +42,42 @@ static int __init yasmin_init(void)
 
 	if (!xen_domain())
 		return -ENODEV;
-	peer_queue = alloc_workqueue("yasmin", WQ_UNBOUND, 0);
-	if (!peer_queue)
+	yasmin_peer_queue = alloc_workqueue("yasmin", WQ_UNBOUND, 0);
+	if (!yasmin_peer_queue)
 		return -ENOMEM;
-	stats_start();
-	err = spare_start();
+	yasmin_stats_start();
+	err = yasmin_spare_start();
 	if (err)
 		goto no_spare;
-	err = directory_start();
+	err = yasmin_directory_start();
 	if (err)
 		goto no_directory;
 	/* The role of a guest: all numbers but our own go to us. vsock_loopback serves our own. */
-	err = vsock_core_register(&transport, VSOCK_TRANSPORT_F_G2H);
+	err = vsock_core_register(&yasmin_transport, VSOCK_TRANSPORT_F_G2H);
 	if (err)
 		goto no_transport;
 	return 0;
 
 no_transport:
-	directory_stop();
+	yasmin_directory_stop();
 no_directory:
-	spare_stop();
+	yasmin_spare_stop();
 no_spare:
-	stats_stop();
-	destroy_workqueue(peer_queue);
-	area_stop();
+	yasmin_stats_stop();
+	destroy_workqueue(yasmin_peer_queue);
+	yasmin_area_stop();
 	return err;
 }
 
 /* No socket uses us any more: each holds a reference to the module. */
 static void __exit yasmin_exit(void)
 {
-	vsock_core_unregister(&transport);
-	spare_stop();
-	directory_stop();
-	stats_stop();
-	destroy_workqueue(peer_queue);
-	area_stop();
+	vsock_core_unregister(&yasmin_transport);
+	yasmin_spare_stop();
+	yasmin_directory_stop();
+	yasmin_stats_stop();
+	destroy_workqueue(yasmin_peer_queue);
+	yasmin_area_stop();
 }
 
 module_init(yasmin_init);

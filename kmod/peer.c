@@ -11,25 +11,25 @@
 
 static LIST_HEAD(peers);
 static DEFINE_MUTEX(peers_mutex);
-struct workqueue_struct *peer_queue;
+struct workqueue_struct *yasmin_peer_queue;
 
-static void peer_free(struct kref *ref)
+static void free_peer(struct kref *ref)
 {
 	struct peer *peer = container_of(ref, struct peer, ref);
 
 	xa_destroy(&peer->own);
 	xa_destroy(&peer->theirs);
-	atomic_long_dec(&totals.peers);
+	atomic_long_dec(&yasmin_totals.peers);
 	kfree(peer);
 }
 
-void peer_put(struct peer *peer)
+void yasmin_peer_put(struct peer *peer)
 {
-	kref_put(&peer->ref, peer_free);
+	kref_put(&peer->ref, free_peer);
 }
 
 /* With a reference for the caller; NULL if there is none, or its channel does not stand yet. */
-struct peer *peer_find(domid_t domid)
+struct peer *yasmin_peer_find(domid_t domid)
 {
 	struct peer *peer, *found = NULL;
 
@@ -43,7 +43,7 @@ struct peer *peer_find(domid_t domid)
 	return found;
 }
 
-void peer_for_each(void (*visit)(struct peer *peer, void *data), void *data)
+void yasmin_peer_for_each(void (*visit)(struct peer *peer, void *data), void *data)
 {
 	struct peer *peer;
 
@@ -53,7 +53,7 @@ void peer_for_each(void (*visit)(struct peer *peer, void *data), void *data)
 	mutex_unlock(&peers_mutex);
 }
 
-struct peer *peer_create(domid_t domid, u64 nonce, bool lower)
+struct peer *yasmin_peer_create(domid_t domid, u64 nonce, bool lower)
 {
 	struct peer *peer = kzalloc(sizeof(*peer), GFP_KERNEL);
 
@@ -65,13 +65,13 @@ struct peer *peer_create(domid_t domid, u64 nonce, bool lower)
 	peer->lower = lower;
 	mutex_init(&peer->send_lock);
 	INIT_LIST_HEAD(&peer->waiting);
-	INIT_WORK(&peer->work, control_work);
+	INIT_WORK(&peer->work, yasmin_control_work);
 	xa_init_flags(&peer->own, XA_FLAGS_ALLOC1);
 	xa_init(&peer->theirs);
 	spin_lock_init(&peer->spare_lock);
 	INIT_LIST_HEAD(&peer->spare);
-	INIT_DELAYED_WORK(&peer->spare_work, spare_expire);
-	atomic_long_inc(&totals.peers);
+	INIT_DELAYED_WORK(&peer->spare_work, yasmin_spare_expire);
+	atomic_long_inc(&yasmin_totals.peers);
 	mutex_lock(&peers_mutex);
 	list_add_tail(&peer->link, &peers);
 	mutex_unlock(&peers_mutex);
@@ -79,18 +79,18 @@ struct peer *peer_create(domid_t domid, u64 nonce, bool lower)
 }
 
 /* The lower one: page and event channel. */
-int peer_offer(struct peer *peer)
+int yasmin_peer_offer(struct peer *peer)
 {
-	int err = area_grant(&peer->area, peer->domid, 1);
+	int err = yasmin_area_grant(&peer->area, peer->domid, 1);
 
 	if (err)
 		return err;
 	peer->control = peer->area.addresses[0];
 	memcpy(peer->control->magic, "YASMINCT", 8);
 	peer->control->version = WIRE_VERSION;
-	err = bell_offer(&peer->bell, peer->domid, control_interrupt, peer);
+	err = yasmin_bell_offer(&peer->bell, peer->domid, yasmin_control_interrupt, peer);
 	if (err) {
-		area_grant_end(&peer->area);
+		yasmin_area_grant_end(&peer->area);
 		return err;
 	}
 	WRITE_ONCE(peer->up, true);
@@ -98,26 +98,26 @@ int peer_offer(struct peer *peer)
 }
 
 /* The higher one. */
-int peer_join(struct peer *peer, grant_ref_t ref, evtchn_port_t port)
+int yasmin_peer_join(struct peer *peer, grant_ref_t ref, evtchn_port_t port)
 {
-	int err = area_map(&peer->area, peer->domid, &ref, 1);
+	int err = yasmin_area_map(&peer->area, peer->domid, &ref, 1);
 
 	if (err)
 		return err;
 	peer->control = peer->area.addresses[0];
-	err = bell_bind(&peer->bell, peer->domid, port, control_interrupt, peer);
+	err = yasmin_bell_bind(&peer->bell, peer->domid, port, yasmin_control_interrupt, peer);
 	if (err) {
-		area_unmap(&peer->area);
+		yasmin_area_unmap(&peer->area);
 		return err;
 	}
 	WRITE_ONCE(peer->up, true);
 	/* What was sent before we joined. */
-	queue_work(peer_queue, &peer->work);
+	queue_work(yasmin_peer_queue, &peer->work);
 	return 0;
 }
 
 /* The peer went, or we go: all its connections are reset, everything shared is given back. */
-void peer_end(struct peer *peer)
+void yasmin_peer_end(struct peer *peer)
 {
 	struct list_head *at, *next;
 
@@ -132,12 +132,12 @@ void peer_end(struct peer *peer)
 	INIT_LIST_HEAD(&peer->waiting);
 	mutex_unlock(&peer->send_lock);
 
-	bell_end(&peer->bell, peer);
+	yasmin_bell_end(&peer->bell, peer);
 	cancel_work_sync(&peer->work);
-	conn_peer_gone(peer);
+	yasmin_conn_peer_gone(peer);
 	if (peer->area.mapped)
-		area_unmap(&peer->area);
+		yasmin_area_unmap(&peer->area);
 	else
-		area_grant_end(&peer->area);
-	peer_put(peer);
+		yasmin_area_grant_end(&peer->area);
+	yasmin_peer_put(peer);
 }

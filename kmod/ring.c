@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * See ring.h. GCC's atomics in the kernel too: a Linux guest with one CPU patches the lock prefix out of
- * the kernel's own, but the peer runs on another CPU all the same.
+ * See ring.h. virt_* and sync_* as all drivers between guests: a guest with one CPU patches the lock prefix
+ * out of cmpxchg, and smp_* are plain where the kernel is for one CPU, but the peer runs on another all the
+ * same.
  */
 #include "ring.h"
 
 #ifdef __KERNEL__
-#include <linux/string.h>
+#include <asm/sync_bitops.h>
+#include <linux/atomic.h>
 #include <linux/minmax.h>
-#else
-#include <string.h>
-#define min(a, b) ((a) < (b) ? (a) : (b))
+#include <linux/string.h>
 #endif
 
 /* A TCP position this far ahead of what was read is a lie: more than any window holds. */
@@ -22,7 +22,7 @@ struct parts {
 	u8 state;
 };
 
-static bool decode(u64 word, bool bell, struct parts *parts)
+static bool decode_word(u64 word, bool bell, struct parts *parts)
 {
 	parts->tail = word >> WIRE_TAIL_SHIFT;
 	parts->class = word >> WIRE_CLASS_SHIFT & WIRE_CLASS_MASK;
@@ -30,17 +30,12 @@ static bool decode(u64 word, bool bell, struct parts *parts)
 	return parts->state != WIRE_INVALID && parts->class <= (bell ? WIRE_BELL_MAX_CLASS : WIRE_MAX_CLASS);
 }
 
-static u64 load(const u64 *at)
+static bool exchange_word(u64 *at, u64 from, u64 to)
 {
-	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+	return sync_cmpxchg(at, from, to) == from;
 }
 
-static bool exchange(u64 *at, u64 from, u64 to)
-{
-	return __atomic_compare_exchange_n(at, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
-
-static struct ring_span span(void *const *pages, u64 position, u8 class, u32 len_bytes)
+static struct ring_span find_span(void *const *pages, u64 position, u8 class, u32 len_bytes)
 {
 	u32 at = position & (wire_class_bytes(class) - 1);
 	u32 in_page = at & (WIRE_PAGE_BYTES - 1);
@@ -55,42 +50,42 @@ static struct ring_span span(void *const *pages, u64 position, u8 class, u32 len
 }
 
 /* A direction with a bell begins: what was in its block before is void. Nobody uses it yet, or any more. */
-void ring_block_init(struct wire_block *block, u8 class)
+void yasmin_ring_block_init(struct wire_block *block, u8 class)
 {
 	*block = (struct wire_block){ .word = wire_word(0, class, WIRE_PARKED) };
 }
 
 /* ---- the sender ---- */
 
-void ring_sender_init(struct ring_sender *s, struct wire_block *block, void *const *pages, u8 class,
-		      bool bell)
+void yasmin_ring_sender_init(struct ring_sender *s, struct wire_block *block, void *const *pages, u8 class,
+			     bool bell)
 {
 	*s = (struct ring_sender){
 		.block = block, .pages = pages, .max_class = class, .bell = bell, .class = bell ? class : 0,
 	};
 }
 
-static enum ring_answer sender_breaks(struct ring_sender *s)
+static enum ring_answer break_sender(struct ring_sender *s)
 {
 	s->broken = true;
 	return RING_BROKEN;
 }
 
 /* Loads the word once and checks all that must hold. */
-static bool sender_load(struct ring_sender *s, u64 *word, struct parts *parts)
+static bool load_word(struct ring_sender *s, u64 *word, struct parts *parts)
 {
 	bool follows;
 
 	if (s->broken)
 		return false;
-	*word = load(&s->block->word);
-	follows = decode(*word, s->bell, parts) && parts->tail == s->tail && parts->class <= s->max_class;
+	*word = virt_load_acquire(&s->block->word);
+	follows = decode_word(*word, s->bell, parts) && parts->tail == s->tail && parts->class <= s->max_class;
 	if (parts->state == WIRE_OPEN)
 		follows = follows && s->open && parts->class == s->class;
 	if (s->bell)
 		follows = follows && parts->state != WIRE_OFFERED && parts->class == s->class;
 	if (!follows) {
-		sender_breaks(s);
+		break_sender(s);
 		return false;
 	}
 	/* Seen parked or offered once, it does not count as opened any more. */
@@ -102,11 +97,11 @@ static bool sender_load(struct ring_sender *s, u64 *word, struct parts *parts)
 /* Loads the peer's head: bytes in flight, 0 to the ring's size. */
 static bool look_at_head(struct ring_sender *s, u64 tail, u64 *used)
 {
-	u64 head = load(&s->block->head) & WIRE_POSITION_MASK;
+	u64 head = virt_load_acquire(&s->block->head) & WIRE_POSITION_MASK;
 
 	/* Neither backwards nor past the tail. */
 	if (wire_since(head, s->head_seen) > wire_since(tail, s->head_seen)) {
-		sender_breaks(s);
+		break_sender(s);
 		return false;
 	}
 	s->head_seen = head;
@@ -114,14 +109,14 @@ static bool look_at_head(struct ring_sender *s, u64 tail, u64 *used)
 	return true;
 }
 
-enum ring_answer ring_room(struct ring_sender *s, u32 wanted_bytes, struct ring_write *write)
+enum ring_answer yasmin_ring_room(struct ring_sender *s, u32 wanted_bytes, struct ring_write *write)
 {
 	struct parts parts;
 	u64 word, used;
 	u32 size;
 	bool retried = s->retried;
 
-	if (!sender_load(s, &word, &parts))
+	if (!load_word(s, &word, &parts))
 		return RING_BROKEN;
 	size = wire_class_bytes(parts.class);
 	*write = (struct ring_write){
@@ -132,8 +127,8 @@ enum ring_answer ring_room(struct ring_sender *s, u32 wanted_bytes, struct ring_
 		if (parts.state == WIRE_PARKED || retried || s->never)
 			return RING_TCP;
 		/* The receiver offers only what it has drained. */
-		if ((load(&s->block->head) & WIRE_POSITION_MASK) != parts.tail)
-			return sender_breaks(s);
+		if ((virt_load_acquire(&s->block->head) & WIRE_POSITION_MASK) != parts.tail)
+			return break_sender(s);
 		s->head_seen = parts.tail;
 		write->room_bytes = size;
 		return RING_RING;
@@ -145,28 +140,28 @@ enum ring_answer ring_room(struct ring_sender *s, u32 wanted_bytes, struct ring_
 	return write->room_bytes ? RING_RING : RING_FULL;
 }
 
-struct ring_span ring_write_span(const struct ring_sender *s, const struct ring_write *write,
-				 u32 skip_bytes, u32 len_bytes)
+struct ring_span yasmin_ring_write_span(const struct ring_sender *s, const struct ring_write *write,
+					u32 skip_bytes, u32 len_bytes)
 {
 	u32 room = write->room_bytes > skip_bytes ? write->room_bytes - skip_bytes : 0;
 
-	return span(s->pages, write->tail + skip_bytes, write->class, min(len_bytes, room));
+	return find_span(s->pages, write->tail + skip_bytes, write->class, min(len_bytes, room));
 }
 
-void ring_fill(const struct ring_sender *s, const struct ring_write *write, u32 skip_bytes,
-	       const void *from, u32 len_bytes)
+void yasmin_ring_fill(const struct ring_sender *s, const struct ring_write *write, u32 skip_bytes,
+		      const void *from, u32 len_bytes)
 {
 	struct ring_span to;
 	u32 done = 0;
 
-	while ((to = ring_write_span(s, write, skip_bytes + done, len_bytes - done)).len_bytes) {
+	while ((to = yasmin_ring_write_span(s, write, skip_bytes + done, len_bytes - done)).len_bytes) {
 		memcpy(to.at, (const u8 *)from + done, to.len_bytes);
 		done += to.len_bytes;
 	}
 }
 
-enum ring_answer ring_publish(struct ring_sender *s, const struct ring_write *write, u32 len_bytes,
-			      u64 tcp_position)
+enum ring_answer yasmin_ring_publish(struct ring_sender *s, const struct ring_write *write, u32 len_bytes,
+				     u64 tcp_position)
 {
 	struct parts parts;
 	u64 word = write->word, next, tail;
@@ -178,24 +173,24 @@ enum ring_answer ring_publish(struct ring_sender *s, const struct ring_write *wr
 	if (write->state == WIRE_OFFERED) {
 		if (s->never)
 			return RING_RETRY;
-		__atomic_store_n(&s->block->tcp_position, tcp_position, __ATOMIC_RELAXED);
+		WRITE_ONCE(s->block->tcp_position, tcp_position);
 	}
 	tail = (write->tail + len_bytes) & WIRE_POSITION_MASK;
 	next = wire_word(tail, write->class, WIRE_OPEN);
-	/* The bytes (and the TCP position), /then/ the word: pairs with the load in ring_look. */
-	if (!exchange(&s->block->word, word, next)) {
-		if (!sender_load(s, &word, &parts))
+	/* The bytes (and the TCP position), /then/ the word: pairs with the load in yasmin_ring_look. */
+	if (!exchange_word(&s->block->word, word, next)) {
+		if (!load_word(s, &word, &parts))
 			return RING_BROKEN;
 		/* It was not open, or is not any more; only this end could open it again. */
 		if (parts.state == WIRE_OPEN)
-			return sender_breaks(s);
+			return break_sender(s);
 		if (!s->bell) {
 			s->retried = true;
 			return RING_RETRY;
 		}
 		/* The receiver went to sleep; nobody but this end wakes it. */
-		if (!exchange(&s->block->word, word, next))
-			return sender_breaks(s);
+		if (!exchange_word(&s->block->word, word, next))
+			return break_sender(s);
 		sleeps = true;
 	}
 	s->tail = tail;
@@ -206,65 +201,33 @@ enum ring_answer ring_publish(struct ring_sender *s, const struct ring_write *wr
 
 /*
  * Asks for the bell when `room_bytes` are free, /then/ looks once more: FULL, and the bell will come; or
- * RING, and there is room already. Pairs with ring_consume.
+ * RING, and there is room already. Pairs with yasmin_ring_consume.
  */
-enum ring_answer ring_ask_wake(struct ring_sender *s, u32 room_bytes)
+enum ring_answer yasmin_ring_ask_wake(struct ring_sender *s, u32 room_bytes)
 {
 	struct parts parts;
 	u64 word, used;
 
-	if (!sender_load(s, &word, &parts))
+	if (!load_word(s, &word, &parts))
 		return RING_BROKEN;
-	__atomic_store_n(&s->block->wake,
-			 (parts.tail - wire_class_bytes(parts.class) + room_bytes) & WIRE_POSITION_MASK,
-			 __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	WRITE_ONCE(s->block->wake,
+		   (parts.tail - wire_class_bytes(parts.class) + room_bytes) & WIRE_POSITION_MASK);
+	virt_mb();
 	if (!look_at_head(s, parts.tail, &used))
 		return RING_BROKEN;
 	return wire_class_bytes(parts.class) - used >= room_bytes ? RING_RING : RING_FULL;
 }
 
 /* Takes the wish back: the head is past that. A bell may be under way all the same. */
-void ring_ask_no_wake(struct ring_sender *s)
+void yasmin_ring_ask_no_wake(struct ring_sender *s)
 {
-	__atomic_store_n(&s->block->wake, s->head_seen, __ATOMIC_RELAXED);
-}
-
-/* Parks: RING if it was open, TCP if not. Not with a bell. */
-enum ring_answer ring_sender_park(struct ring_sender *s)
-{
-	struct parts before, after;
-	u64 word;
-
-	if (!sender_load(s, &word, &before))
-		return RING_BROKEN;
-	if (before.state != WIRE_PARKED) {
-		/* One step that cannot fail: the state becomes PARKED, class and tail stay. */
-		__atomic_fetch_and(&s->block->word, ~(u64)WIRE_STATE_MASK, __ATOMIC_ACQ_REL);
-		if (!sender_load(s, &word, &after))
-			return RING_BROKEN;
-		/* The receiver may have offered again since; nobody but this end opens. */
-		if (after.state == WIRE_OPEN)
-			return sender_breaks(s);
-	}
-	return before.state == WIRE_OPEN ? RING_RING : RING_TCP;
-}
-
-/* Ring bytes that the receiver has not consumed. */
-enum ring_answer ring_unread(struct ring_sender *s, u64 *unread_bytes)
-{
-	struct parts parts;
-	u64 word;
-
-	if (!sender_load(s, &word, &parts) || !look_at_head(s, parts.tail, unread_bytes))
-		return RING_BROKEN;
-	return RING_DONE;
+	WRITE_ONCE(s->block->wake, s->head_seen);
 }
 
 /* ---- the receiver ---- */
 
-void ring_receiver_init(struct ring_receiver *r, struct wire_block *block, void *const *pages, u8 class,
-			bool bell)
+void yasmin_ring_receiver_init(struct ring_receiver *r, struct wire_block *block, void *const *pages, u8 class,
+			       bool bell)
 {
 	*r = (struct ring_receiver){
 		.block = block, .pages = pages, .max_class = class, .bell = bell, .class = bell ? class : 0,
@@ -272,7 +235,7 @@ void ring_receiver_init(struct ring_receiver *r, struct wire_block *block, void 
 	};
 }
 
-static bool receiver_breaks(struct ring_receiver *r)
+static bool break_receiver(struct ring_receiver *r)
 {
 	r->broken = true;
 	return false;
@@ -301,33 +264,33 @@ static bool take_word(struct ring_receiver *r, u64 word, u64 own_tcp_position)
 	u64 size, left;
 	bool moved;
 
-	if (!decode(word, r->bell, &parts))
-		return receiver_breaks(r);
+	if (!decode_word(word, r->bell, &parts))
+		return break_receiver(r);
 	size = wire_class_bytes(parts.class);
 	moved = parts.tail != r->tail_seen;
 	if (parts.class != r->class || wire_since(parts.tail, r->head) > size ||
 	    wire_since(parts.tail, r->tail_seen) > size || !may_follow(r, parts.state, moved))
-		return receiver_breaks(r);
+		return break_receiver(r);
 	if (!r->bell && r->phase == WIRE_OFFERED && moved) {
-		/* The word is acquired, /then/ the position: pairs with ring_publish. */
-		left = __atomic_load_n(&r->block->tcp_position, __ATOMIC_RELAXED) - own_tcp_position;
+		/* The word is acquired, /then/ the position: pairs with yasmin_ring_publish. */
+		left = READ_ONCE(r->block->tcp_position) - own_tcp_position;
 		if (left > TCP_AHEAD_MAX)
-			return receiver_breaks(r);
+			return break_receiver(r);
 		r->tcp_left = left;
 	}
 	r->tail_seen = parts.tail;
-	__atomic_store_n(&r->word_seen, word, __ATOMIC_RELAXED);
+	WRITE_ONCE(r->word_seen, word);
 	r->phase = parts.state;
 	return true;
 }
 
-enum ring_answer ring_look(struct ring_receiver *r, u64 own_tcp_position, u64 *bytes)
+enum ring_answer yasmin_ring_look(struct ring_receiver *r, u64 own_tcp_position, u64 *bytes)
 {
 	u64 word;
 
 	if (r->broken)
 		return RING_BROKEN;
-	word = load(&r->block->word);
+	word = virt_load_acquire(&r->block->word);
 	if (word != r->word_seen && !take_word(r, word, own_tcp_position))
 		return RING_BROKEN;
 	if (r->tcp_left) {
@@ -340,21 +303,21 @@ enum ring_answer ring_look(struct ring_receiver *r, u64 own_tcp_position, u64 *b
 	return r->phase == WIRE_PARKED ? RING_TCP : RING_EMPTY;
 }
 
-struct ring_span ring_read_span(const struct ring_receiver *r, u32 skip_bytes, u32 len_bytes)
+struct ring_span yasmin_ring_read_span(const struct ring_receiver *r, u32 skip_bytes, u32 len_bytes)
 {
-	u32 unread = ring_unread_bytes(r);
+	u32 unread = yasmin_ring_unread_bytes(r);
 
 	/* Unread is no more than the ring holds: take_word. */
 	unread = unread > skip_bytes ? unread - skip_bytes : 0;
-	return span(r->pages, r->head + skip_bytes, r->class, min(len_bytes, unread));
+	return find_span(r->pages, r->head + skip_bytes, r->class, min(len_bytes, unread));
 }
 
-u32 ring_peek(const struct ring_receiver *r, u32 skip_bytes, void *to, u32 len_bytes)
+u32 yasmin_ring_peek(const struct ring_receiver *r, u32 skip_bytes, void *to, u32 len_bytes)
 {
 	struct ring_span from;
 	u32 done = 0;
 
-	while ((from = ring_read_span(r, skip_bytes + done, len_bytes - done)).len_bytes) {
+	while ((from = yasmin_ring_read_span(r, skip_bytes + done, len_bytes - done)).len_bytes) {
 		memcpy((u8 *)to + done, from.at, from.len_bytes);
 		done += from.len_bytes;
 	}
@@ -362,42 +325,76 @@ u32 ring_peek(const struct ring_receiver *r, u32 skip_bytes, void *to, u32 len_b
 }
 
 /* Gives bytes back; with a bell, whether the sender asked for it at a position that they reach. */
-bool ring_consume(struct ring_receiver *r, u32 len_bytes)
+bool yasmin_ring_consume(struct ring_receiver *r, u32 len_bytes)
 {
 	u64 before = r->head, peer_wake;
 
-	r->head = (before + min(len_bytes, ring_unread_bytes(r))) & WIRE_POSITION_MASK;
+	r->head = (before + min(len_bytes, yasmin_ring_unread_bytes(r))) & WIRE_POSITION_MASK;
 	/* The bytes are out, /then/ the sender may overwrite them: pairs with look_at_head. */
-	__atomic_store_n(&r->block->head, r->head, __ATOMIC_RELEASE);
+	virt_store_release(&r->block->head, r->head);
 	if (!r->bell)
 		return false;
-	/* The head, /then/ the wish: pairs with ring_ask_wake. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	peer_wake = __atomic_load_n(&r->block->wake, __ATOMIC_RELAXED);
+	/* The head, /then/ the wish: pairs with yasmin_ring_ask_wake. */
+	virt_mb();
+	peer_wake = READ_ONCE(r->block->wake);
 	return wire_since(r->head, peer_wake) < wire_since(r->head, before);
 }
 
-void ring_took_tcp(struct ring_receiver *r, u64 len_bytes)
-{
-	r->tcp_left -= min(len_bytes, r->tcp_left);
-}
-
 /* Parks the direction as the last look saw it: DONE, or MOVED: look again. */
-enum ring_answer ring_park(struct ring_receiver *r)
+enum ring_answer yasmin_ring_park(struct ring_receiver *r)
 {
 	u64 parked = r->word_seen & ~(u64)WIRE_STATE_MASK;
 
 	if (r->phase == WIRE_PARKED)
 		return RING_DONE;
-	if (!exchange(&r->block->word, r->word_seen, parked))
+	if (!exchange_word(&r->block->word, r->word_seen, parked))
 		return RING_MOVED;
-	__atomic_store_n(&r->word_seen, parked, __ATOMIC_RELAXED);
+	WRITE_ONCE(r->word_seen, parked);
 	r->phase = WIRE_PARKED;
 	return RING_DONE;
 }
 
-/* Offers the drained, parked direction. Not with a bell. */
-bool ring_offer(struct ring_receiver *r, u8 class)
+#ifndef __KERNEL__
+/* ---- without a bell: in user space only, against crates/ring and the specification's vectors ---- */
+
+/* Parks: RING if it was open, TCP if not. */
+enum ring_answer yasmin_ring_sender_park(struct ring_sender *s)
+{
+	struct parts before, after;
+	u64 word;
+
+	if (!load_word(s, &word, &before))
+		return RING_BROKEN;
+	if (before.state != WIRE_PARKED) {
+		/* One step that cannot fail: the state becomes PARKED, class and tail stay. */
+		__atomic_fetch_and(&s->block->word, ~(u64)WIRE_STATE_MASK, __ATOMIC_ACQ_REL);
+		if (!load_word(s, &word, &after))
+			return RING_BROKEN;
+		/* The receiver may have offered again since; nobody but this end opens. */
+		if (after.state == WIRE_OPEN)
+			return break_sender(s);
+	}
+	return before.state == WIRE_OPEN ? RING_RING : RING_TCP;
+}
+
+/* Ring bytes that the receiver has not consumed. */
+enum ring_answer yasmin_ring_unread(struct ring_sender *s, u64 *unread_bytes)
+{
+	struct parts parts;
+	u64 word;
+
+	if (!load_word(s, &word, &parts) || !look_at_head(s, parts.tail, unread_bytes))
+		return RING_BROKEN;
+	return RING_DONE;
+}
+
+void yasmin_ring_took_tcp(struct ring_receiver *r, u64 len_bytes)
+{
+	r->tcp_left -= min(len_bytes, r->tcp_left);
+}
+
+/* Offers the drained, parked direction. */
+bool yasmin_ring_offer(struct ring_receiver *r, u8 class)
 {
 	u64 word;
 
@@ -405,12 +402,13 @@ bool ring_offer(struct ring_receiver *r, u8 class)
 		return false;
 	class = min(min(class, r->max_class), (u8)WIRE_MAX_CLASS);
 	word = wire_word(r->tail_seen, class, WIRE_OFFERED);
-	__atomic_store_n(&r->block->head, r->head, __ATOMIC_RELEASE);
+	virt_store_release(&r->block->head, r->head);
 	/* Nobody but this end moves a parked word. */
-	if (!exchange(&r->block->word, r->word_seen, word))
-		return receiver_breaks(r);
+	if (!exchange_word(&r->block->word, r->word_seen, word))
+		return break_receiver(r);
 	r->class = class;
 	r->word_seen = word;
 	r->phase = WIRE_OFFERED;
 	return true;
 }
+#endif

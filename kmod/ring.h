@@ -11,6 +11,13 @@
 
 #include "wire.h"
 
+#ifdef __KERNEL__
+#include <asm/barrier.h>
+#include <linux/compiler.h>
+#else
+#include "test/kernel.h"
+#endif
+
 struct ring_sender {
 	struct wire_block *block;
 	void *const *pages;	/* of the ring; a peer's, so written with ring_* only */
@@ -48,7 +55,7 @@ enum ring_answer {
 	RING_MOVED,
 };
 
-/* What ring_room grants. */
+/* What yasmin_ring_room grants. */
 struct ring_write {
 	u64 word;
 	u64 tail;
@@ -63,48 +70,50 @@ struct ring_span {
 	u32 len_bytes;
 };
 
-void ring_block_init(struct wire_block *block, u8 class);
+void yasmin_ring_block_init(struct wire_block *block, u8 class);
 
-void ring_sender_init(struct ring_sender *s, struct wire_block *block, void *const *pages, u8 class,
-		      bool bell);
-enum ring_answer ring_room(struct ring_sender *s, u32 wanted_bytes, struct ring_write *write);
-struct ring_span ring_write_span(const struct ring_sender *s, const struct ring_write *write,
-				 u32 skip_bytes, u32 len_bytes);
-void ring_fill(const struct ring_sender *s, const struct ring_write *write, u32 skip_bytes,
-	       const void *from, u32 len_bytes);
-enum ring_answer ring_publish(struct ring_sender *s, const struct ring_write *write, u32 len_bytes,
-			      u64 tcp_position);
-enum ring_answer ring_ask_wake(struct ring_sender *s, u32 room_bytes);
-void ring_ask_no_wake(struct ring_sender *s);
-enum ring_answer ring_sender_park(struct ring_sender *s);
-enum ring_answer ring_unread(struct ring_sender *s, u64 *unread_bytes);
+void yasmin_ring_sender_init(struct ring_sender *s, struct wire_block *block, void *const *pages, u8 class,
+			     bool bell);
+enum ring_answer yasmin_ring_room(struct ring_sender *s, u32 wanted_bytes, struct ring_write *write);
+struct ring_span yasmin_ring_write_span(const struct ring_sender *s, const struct ring_write *write,
+					u32 skip_bytes, u32 len_bytes);
+void yasmin_ring_fill(const struct ring_sender *s, const struct ring_write *write, u32 skip_bytes,
+		      const void *from, u32 len_bytes);
+enum ring_answer yasmin_ring_publish(struct ring_sender *s, const struct ring_write *write, u32 len_bytes,
+				     u64 tcp_position);
+enum ring_answer yasmin_ring_ask_wake(struct ring_sender *s, u32 room_bytes);
+void yasmin_ring_ask_no_wake(struct ring_sender *s);
 
-void ring_receiver_init(struct ring_receiver *r, struct wire_block *block, void *const *pages, u8 class,
-			bool bell);
-enum ring_answer ring_look(struct ring_receiver *r, u64 own_tcp_position, u64 *bytes);
-struct ring_span ring_read_span(const struct ring_receiver *r, u32 skip_bytes, u32 len_bytes);
-u32 ring_peek(const struct ring_receiver *r, u32 skip_bytes, void *to, u32 len_bytes);
-bool ring_consume(struct ring_receiver *r, u32 len_bytes);
-void ring_took_tcp(struct ring_receiver *r, u64 len_bytes);
-enum ring_answer ring_park(struct ring_receiver *r);
-bool ring_offer(struct ring_receiver *r, u8 class);
+void yasmin_ring_receiver_init(struct ring_receiver *r, struct wire_block *block, void *const *pages, u8 class,
+			       bool bell);
+enum ring_answer yasmin_ring_look(struct ring_receiver *r, u64 own_tcp_position, u64 *bytes);
+struct ring_span yasmin_ring_read_span(const struct ring_receiver *r, u32 skip_bytes, u32 len_bytes);
+u32 yasmin_ring_peek(const struct ring_receiver *r, u32 skip_bytes, void *to, u32 len_bytes);
+bool yasmin_ring_consume(struct ring_receiver *r, u32 len_bytes);
+enum ring_answer yasmin_ring_park(struct ring_receiver *r);
 
-static inline u32 ring_unread_bytes(const struct ring_receiver *r)
+#ifndef __KERNEL__
+/* Without a bell. */
+enum ring_answer yasmin_ring_sender_park(struct ring_sender *s);
+enum ring_answer yasmin_ring_unread(struct ring_sender *s, u64 *unread_bytes);
+void yasmin_ring_took_tcp(struct ring_receiver *r, u64 len_bytes);
+bool yasmin_ring_offer(struct ring_receiver *r, u8 class);
+#endif
+
+static inline u32 yasmin_ring_unread_bytes(const struct ring_receiver *r)
 {
 	return wire_since(r->tail_seen, r->head);
 }
 
 /* Without a lock, as a hint: whether the peer changed something since the last step. */
-static inline bool ring_receiver_stirs(const struct ring_receiver *r)
+static inline bool yasmin_ring_receiver_stirs(const struct ring_receiver *r)
 {
-	return __atomic_load_n(&r->block->word, __ATOMIC_RELAXED) !=
-	       __atomic_load_n(&r->word_seen, __ATOMIC_RELAXED);
+	return READ_ONCE(r->block->word) != READ_ONCE(r->word_seen);
 }
 
-static inline bool ring_sender_stirs(const struct ring_sender *s)
+static inline bool yasmin_ring_sender_stirs(const struct ring_sender *s)
 {
-	return __atomic_load_n(&s->block->head, __ATOMIC_RELAXED) !=
-	       __atomic_load_n(&s->head_seen, __ATOMIC_RELAXED);
+	return READ_ONCE(s->block->head) != READ_ONCE(s->head_seen);
 }
 
 #endif

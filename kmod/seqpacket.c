@@ -8,43 +8,43 @@
 
 #include "yasmin.h"
 
-static u32 longest(const struct conn *conn)
+static u32 max_message_bytes(const struct conn *conn)
 {
 	return wire_class_bytes(conn->class) - WIRE_MESSAGE_WORD_BYTES;
 }
 
 /* The next message's word; 0 if there is none. A word that no honest sender wrote is a breach. */
-static u32 next_word(struct conn *conn)
+static u32 peek_word(struct conn *conn)
 {
-	u32 peer_word, len, unread = ring_unread_bytes(&conn->rx);
+	u32 peer_word, len, unread = yasmin_ring_unread_bytes(&conn->rx);
 
 	if (!unread)
 		return 0;
-	if (ring_peek(&conn->rx, 0, &peer_word, WIRE_MESSAGE_WORD_BYTES) != WIRE_MESSAGE_WORD_BYTES)
+	if (yasmin_ring_peek(&conn->rx, 0, &peer_word, WIRE_MESSAGE_WORD_BYTES) != WIRE_MESSAGE_WORD_BYTES)
 		goto breach;
 	len = peer_word & WIRE_MESSAGE_LEN;
 	if (!len || peer_word & WIRE_MESSAGE_RESERVED || len > unread - WIRE_MESSAGE_WORD_BYTES)
 		goto breach;
 	return peer_word;
 breach:
-	conn_breach(conn, conn->sk);
+	yasmin_conn_breach(conn, conn->sk);
 	return 0;
 }
 
 /* Length of the next message; parks if there is none. */
-u32 seqpacket_has_data(struct vsock_sock *vsk)
+u32 yasmin_seqpacket_has_data(struct vsock_sock *vsk)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 
-	if (!conn || !stream_look(conn, 1))
+	if (!conn || !yasmin_stream_look(conn, 1))
 		return 0;
-	return next_word(conn) & WIRE_MESSAGE_LEN;
+	return peek_word(conn) & WIRE_MESSAGE_LEN;
 }
 
-/* All of the message, or nothing yet: then stream_has_space answers for what it needs. */
-int seqpacket_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
+/* All of the message, or nothing yet: then yasmin_stream_has_space answers for what it needs. */
+int yasmin_seqpacket_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 	struct ring_write write;
 	enum ring_answer answer;
 	struct ring_span to;
@@ -52,9 +52,9 @@ int seqpacket_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
 
 	if (!conn)
 		return -ENOTCONN;
-	if (len > longest(conn))
+	if (len > max_message_bytes(conn))
 		return -EMSGSIZE;
-	answer = ring_room(&conn->tx, end, &write);
+	answer = yasmin_ring_room(&conn->tx, end, &write);
 	if (answer == RING_BROKEN)
 		goto breach;
 	if (write.room_bytes < end) {
@@ -64,22 +64,22 @@ int seqpacket_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
 	conn->room_wanted = 0;
 	if (msg->msg_flags & MSG_EOR)
 		word |= WIRE_MESSAGE_EOR;
-	ring_fill(&conn->tx, &write, 0, &word, WIRE_MESSAGE_WORD_BYTES);
-	while ((to = ring_write_span(&conn->tx, &write, filled, end - filled)).len_bytes) {
+	yasmin_ring_fill(&conn->tx, &write, 0, &word, WIRE_MESSAGE_WORD_BYTES);
+	while ((to = yasmin_ring_write_span(&conn->tx, &write, filled, end - filled)).len_bytes) {
 		if (copy_from_iter(to.at, to.len_bytes, &msg->msg_iter) != to.len_bytes)
 			return -EFAULT;
 		filled += to.len_bytes;
 	}
-	answer = ring_publish(&conn->tx, &write, end, 0);
+	answer = yasmin_ring_publish(&conn->tx, &write, end, 0);
 	if (answer == RING_BROKEN)
 		goto breach;
 	if (answer == RING_RING_BELL)
-		conn_ring(conn);
+		yasmin_conn_ring(conn);
 	conn->sends++;
 	conn->sent_bytes += len;
 	return len;
 breach:
-	conn_breach(conn, conn->sk);
+	yasmin_conn_breach(conn, conn->sk);
 	return -ECONNRESET;
 }
 
@@ -87,18 +87,18 @@ breach:
  * One message, as much of it as the program takes; its length in any case. A message that the program has
  * no memory for is dropped, as other transports do.
  */
-ssize_t seqpacket_dequeue(struct vsock_sock *vsk, struct msghdr *msg, int flags)
+ssize_t yasmin_seqpacket_dequeue(struct vsock_sock *vsk, struct msghdr *msg, int flags)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 	u32 word, len, skip = WIRE_MESSAGE_WORD_BYTES;
 	ssize_t result;
 
 	if (!conn)
 		return -ENOTCONN;
-	word = next_word(conn);
+	word = peek_word(conn);
 	result = len = word & WIRE_MESSAGE_LEN;
 	while (len && msg_data_left(msg)) {
-		struct ring_span from = ring_read_span(&conn->rx, skip, len);
+		struct ring_span from = yasmin_ring_read_span(&conn->rx, skip, len);
 		u32 wanted = min_t(size_t, from.len_bytes, msg_data_left(msg));
 
 		if (copy_to_iter(from.at, wanted, &msg->msg_iter) != wanted) {
@@ -112,8 +112,8 @@ ssize_t seqpacket_dequeue(struct vsock_sock *vsk, struct msghdr *msg, int flags)
 		msg->msg_flags |= MSG_EOR;
 	if (!word || flags & MSG_PEEK)
 		return result;
-	if (ring_consume(&conn->rx, WIRE_MESSAGE_WORD_BYTES + (word & WIRE_MESSAGE_LEN)))
-		conn_ring(conn);
+	if (yasmin_ring_consume(&conn->rx, WIRE_MESSAGE_WORD_BYTES + (word & WIRE_MESSAGE_LEN)))
+		yasmin_conn_ring(conn);
 	conn->receives++;
 	conn->received_bytes += max_t(ssize_t, result, 0);
 	return result;

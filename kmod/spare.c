@@ -7,13 +7,13 @@
  *
  *   connector                                             acceptor
  *               ◀── RELEASE, kept ───                     its socket closed: no socket, still in the table
- *   spare_put
- *   spare_take  ─── CONNECT, again ──▶                    spare_join
+ *   yasmin_spare_put
+ *   yasmin_spare_take  ─── CONNECT, again ──▶                    yasmin_spare_join
  *   or: drop    ─── DROP ────────────▶                    unmaps
  *   freed       ◀── RELEASE ──────────
  *
  * What is left in the pages is no secret of either side: both have seen it all, and nobody else gets these
- * pages. Positions begin anew (ring_block_init, private state), so none of it is read as a new byte.
+ * pages. Positions begin anew (yasmin_ring_block_init, private state), so none of it is read as a new byte.
  */
 #include <linux/mm.h>
 #include <linux/shrinker.h>
@@ -28,22 +28,22 @@ static atomic_long_t kept_pages;
 
 static void count_kept(struct conn *conn, int by)
 {
-	atomic_long_add(by, &totals.kept);
-	atomic_long_sub(by, &totals.conns);
+	atomic_long_add(by, &yasmin_totals.kept);
+	atomic_long_sub(by, &yasmin_totals.conns);
 	atomic_long_add(by * (long)conn->area.count, &kept_pages);
 }
 
 /* ---- the connector's ---- */
 
 /* Gives a channel that the peer keeps back: freed when the peer has answered. With the one reference. */
-static void drop(struct conn *conn)
+static void drop_channel(struct conn *conn)
 {
 	conn->kept = false;
 	conn->dropped = true;
 	/* Its place in the table is reserved. */
 	xa_store(&conn->peer->own, conn->id, conn, GFP_KERNEL);
-	if (conn_send(conn, WIRE_DROP, 0) && conn_unlist(conn))
-		conn_put(conn);
+	if (yasmin_conn_send(conn, WIRE_DROP, 0) && yasmin_conn_unlist(conn))
+		yasmin_conn_put(conn);
 }
 
 /* Takes the oldest that has been spare since `until` or earlier. */
@@ -54,7 +54,7 @@ static struct conn *take_oldest(struct peer *peer, unsigned long until)
 	spin_lock(&peer->spare_lock);
 	conn = list_empty(&peer->spare) ? NULL : list_last_entry(&peer->spare, struct conn, spare);
 	if (conn && time_after(conn->since, until)) {
-		queue_delayed_work(peer_queue, &peer->spare_work, conn->since - until);
+		queue_delayed_work(yasmin_peer_queue, &peer->spare_work, conn->since - until);
 		conn = NULL;
 	}
 	if (conn) {
@@ -67,53 +67,53 @@ static struct conn *take_oldest(struct peer *peer, unsigned long until)
 	return conn;
 }
 
-void spare_expire(struct work_struct *work)
+void yasmin_spare_expire(struct work_struct *work)
 {
 	struct peer *peer = container_of(to_delayed_work(work), struct peer, spare_work);
 	unsigned long until = jiffies - KEPT_FOR;
 	struct conn *conn;
 
 	while ((conn = take_oldest(peer, until)))
-		drop(conn);
+		drop_channel(conn);
 }
 
 /* Drops all that is spare. */
-void spare_trim(struct peer *peer)
+void yasmin_spare_trim(struct peer *peer)
 {
 	unsigned long until = jiffies;
 	struct conn *conn;
 
 	while ((conn = take_oldest(peer, until)))
-		drop(conn);
+		drop_channel(conn);
 }
 
 /*
  * Takes over a connection that nobody refers to any more and whose channel the acceptor keeps; the newest
  * first, whose pages are the likeliest to be in a cache.
  */
-void spare_put(struct conn *conn)
+void yasmin_spare_put(struct conn *conn)
 {
 	struct peer *peer = conn->peer;
 	bool kept;
 
 	kref_init(&conn->ref);
-	conn_account(conn);
+	yasmin_conn_account(conn);
 	spin_lock(&peer->spare_lock);
-	kept = !peer->spare_ends && peer->spare_count < READ_ONCE(kept_channels);
+	kept = !peer->spare_ends && peer->spare_count < READ_ONCE(yasmin_kept_channels);
 	if (kept) {
 		count_kept(conn, 1);
 		conn->since = jiffies;
 		list_add(&conn->spare, &peer->spare);
 		peer->spare_count++;
-		queue_delayed_work(peer_queue, &peer->spare_work, KEPT_FOR);
+		queue_delayed_work(yasmin_peer_queue, &peer->spare_work, KEPT_FOR);
 	}
 	spin_unlock(&peer->spare_lock);
 	if (!kept)
-		drop(conn);
+		drop_channel(conn);
 }
 
 /* A spare channel of that class, as good as new; NULL if there is none. Its name is its old one. */
-struct conn *spare_take(struct peer *peer, u8 class)
+struct conn *yasmin_spare_take(struct peer *peer, u8 class)
 {
 	struct conn *conn, *found = NULL;
 
@@ -132,12 +132,12 @@ struct conn *spare_take(struct peer *peer, u8 class)
 		return NULL;
 	count_kept(found, -1);
 	found->kept = false;
-	conn_begin(found);
+	yasmin_conn_begin(found);
 	return found;
 }
 
 /* The peer is gone, and no connection of its is left: what is spare is freed, and no more is kept. */
-void spare_end(struct peer *peer)
+void yasmin_spare_end(struct peer *peer)
 {
 	struct conn *conn;
 
@@ -147,7 +147,7 @@ void spare_end(struct peer *peer)
 	cancel_delayed_work_sync(&peer->spare_work);
 	while ((conn = take_oldest(peer, jiffies))) {
 		conn->kept = false;
-		conn_put(conn);
+		yasmin_conn_put(conn);
 	}
 }
 
@@ -157,17 +157,17 @@ void spare_end(struct peer *peer)
  * The socket has let go, and all went well: whether the channel stays mapped for the next connection. Not where
  * it would take the place of other ones: it counts as a connection.
  */
-bool spare_keep(struct conn *conn)
+bool yasmin_spare_keep(struct conn *conn)
 {
 	struct peer *peer = conn->peer;
 	bool kept;
 
 	if (conn->connector || !conn->may_keep)
 		return false;
-	conn_account(conn);
+	yasmin_conn_account(conn);
 	xa_lock(&peer->theirs);
-	kept = xa_load(&peer->theirs, conn->id) == conn && peer->kept < READ_ONCE(kept_channels) &&
-	       atomic_read(&peer->theirs_count) <= READ_ONCE(max_connections) / 2;
+	kept = xa_load(&peer->theirs, conn->id) == conn && peer->kept < READ_ONCE(yasmin_kept_channels) &&
+	       atomic_read(&peer->theirs_count) <= READ_ONCE(yasmin_max_connections) / 2;
 	if (kept) {
 		/* From here on it is the peer's to use again. */
 		conn->kept = true;
@@ -179,7 +179,7 @@ bool spare_keep(struct conn *conn)
 }
 
 /* It leaves the table, or is used again. Under the table's lock. */
-void spare_unkeep(struct conn *conn)
+void yasmin_spare_unkeep(struct conn *conn)
 {
 	if (conn->connector || !conn->kept)
 		return;
@@ -189,19 +189,19 @@ void spare_unkeep(struct conn *conn)
 }
 
 /* The kept channel that a CONNECT names; NULL if that is none. The reference stays the table's. */
-struct conn *spare_join(struct peer *peer, const struct wire_message *connect)
+struct conn *yasmin_spare_join(struct peer *peer, const struct wire_message *connect)
 {
 	struct conn *conn;
 
 	xa_lock(&peer->theirs);
 	conn = xa_load(&peer->theirs, connect->id);
 	if (conn && conn->kept && conn->class == connect->class)
-		spare_unkeep(conn);
+		yasmin_spare_unkeep(conn);
 	else
 		conn = NULL;
 	xa_unlock(&peer->theirs);
 	if (conn)
-		conn_begin(conn);
+		yasmin_conn_begin(conn);
 	return conn;
 }
 
@@ -211,73 +211,73 @@ static void trim_peer(struct peer *peer, void *data)
 {
 	struct wire_message tight = { .kind = WIRE_TIGHT };
 
-	spare_trim(peer);
+	yasmin_spare_trim(peer);
 	if (READ_ONCE(peer->kept))
-		control_send(peer, &tight);
+		yasmin_control_send(peer, &tight);
 }
 
-static void trim(struct work_struct *work)
+static void trim_peers(struct work_struct *work)
 {
-	peer_for_each(trim_peer, NULL);
+	yasmin_peer_for_each(trim_peer, NULL);
 }
-static DECLARE_WORK(trim_work, trim);
+static DECLARE_WORK(trim_work, trim_peers);
 
 /* Memory or grants are short: what is kept is given back, soon. */
-void spare_tight(void)
+void yasmin_spare_tight(void)
 {
-	queue_work(peer_queue, &trim_work);
+	queue_work(yasmin_peer_queue, &trim_work);
 }
 
-static unsigned long shrink_count(struct shrinker *shrinker, struct shrink_control *control)
+static unsigned long count_spares(struct shrinker *shrinker, struct shrink_control *control)
 {
 	return atomic_long_read(&kept_pages) ?: SHRINK_EMPTY;
 }
 
 /* Who wants memory may hold any lock, and pages come back only when the peer has answered. */
-static unsigned long shrink_scan(struct shrinker *shrinker, struct shrink_control *control)
+static unsigned long refuse_scan(struct shrinker *shrinker, struct shrink_control *control)
 {
-	spare_tight();
+	yasmin_spare_tight();
 	return SHRINK_STOP;
 }
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
 static struct shrinker *shrinker;
 
-int spare_start(void)
+int yasmin_spare_start(void)
 {
 	shrinker = shrinker_alloc(0, "yasmin");
 	if (!shrinker)
 		return -ENOMEM;
-	shrinker->count_objects = shrink_count;
-	shrinker->scan_objects = shrink_scan;
+	shrinker->count_objects = count_spares;
+	shrinker->scan_objects = refuse_scan;
 	shrinker_register(shrinker);
 	return 0;
 }
 
-static void unregister(void)
+static void remove_shrinker(void)
 {
 	shrinker_free(shrinker);
 }
 #else
 static struct shrinker shrinker = {
-	.count_objects = shrink_count,
-	.scan_objects = shrink_scan,
+	.count_objects = count_spares,
+	.scan_objects = refuse_scan,
 	.seeks = DEFAULT_SEEKS,
 };
 
-int spare_start(void)
+int yasmin_spare_start(void)
 {
 	return register_shrinker(&shrinker, "yasmin");
 }
 
-static void unregister(void)
+static void remove_shrinker(void)
 {
 	unregister_shrinker(&shrinker);
 }
 #endif
 
-void spare_stop(void)
+void yasmin_spare_stop(void)
 {
-	unregister();
+	remove_shrinker();
 	cancel_work_sync(&trim_work);
 }

@@ -37,7 +37,7 @@ static void show_peer(struct peer *peer, void *data)
 static int connections_show(struct seq_file *file, void *data)
 {
 	seq_puts(file, "peer id role state ring_bytes sent_bytes received_bytes sends receives bells events\n");
-	peer_for_each(show_peer, file);
+	yasmin_peer_for_each(show_peer, file);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(connections);
@@ -51,7 +51,7 @@ static void show_one_peer(struct peer *peer, void *data)
 static int peers_show(struct seq_file *file, void *data)
 {
 	seq_puts(file, "peer state\n");
-	peer_for_each(show_one_peer, file);
+	yasmin_peer_for_each(show_one_peer, file);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(peers);
@@ -59,9 +59,10 @@ DEFINE_SHOW_ATTRIBUTE(peers);
 static int totals_show(struct seq_file *file, void *data)
 {
 	seq_printf(file, "granted_pages %ld\nmapped_pages %ld\nconns %ld\nkept %ld\npeers %ld\nbells %ld\nbreaches %ld\n",
-		   atomic_long_read(&totals.granted_pages), atomic_long_read(&totals.mapped_pages),
-		   atomic_long_read(&totals.conns), atomic_long_read(&totals.kept),
-		   atomic_long_read(&totals.peers), atomic_long_read(&totals.bells), atomic_long_read(&totals.breaches));
+		   atomic_long_read(&yasmin_totals.granted_pages), atomic_long_read(&yasmin_totals.mapped_pages),
+		   atomic_long_read(&yasmin_totals.conns), atomic_long_read(&yasmin_totals.kept),
+		   atomic_long_read(&yasmin_totals.peers), atomic_long_read(&yasmin_totals.bells),
+		   atomic_long_read(&yasmin_totals.breaches));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(totals);
@@ -69,13 +70,13 @@ DEFINE_SHOW_ATTRIBUTE(totals);
 static int sums_show(struct seq_file *file, void *data)
 {
 	seq_printf(file, "copied_in_bytes %lld\ncopied_out_bytes %lld\nbells %lld\nevents %lld\n",
-		   atomic64_read(&sums.copied_in), atomic64_read(&sums.copied_out),
-		   atomic64_read(&sums.bells), atomic64_read(&sums.events));
+		   atomic64_read(&yasmin_sums.copied_in), atomic64_read(&yasmin_sums.copied_out),
+		   atomic64_read(&yasmin_sums.bells), atomic64_read(&yasmin_sums.events));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(sums);
 
-void stats_start(void)
+void yasmin_stats_start(void)
 {
 	folder = debugfs_create_dir("yasmin", NULL);
 	debugfs_create_file("connections", 0400, folder, NULL, &connections_fops);
@@ -84,7 +85,7 @@ void stats_start(void)
 	debugfs_create_file("sums", 0400, folder, NULL, &sums_fops);
 }
 
-void stats_stop(void)
+void yasmin_stats_stop(void)
 {
 	debugfs_remove(folder);
 }

@@ -19,59 +19,59 @@
 /* So much is published or given back at a time, so that both sides work at once. */
 #define CHUNK_BYTES (64u * 1024)
 
-static void breach(struct conn *conn)
+static void reset_conn(struct conn *conn)
 {
-	conn_breach(conn, conn->sk);
+	yasmin_conn_breach(conn, conn->sk);
 }
 
 /* Unread bytes; parks if there are fewer than `target`, so that the next ones ring. */
-u32 stream_look(struct conn *conn, u32 target)
+u32 yasmin_stream_look(struct conn *conn, u32 target)
 {
 	u64 bytes = 0;
 	int tries;
 
 	/* A park that fails has found new bytes; these then count, or the next park succeeds. */
 	for (tries = 0; tries < 8; tries++) {
-		if (ring_look(&conn->rx, 0, &bytes) == RING_BROKEN) {
-			breach(conn);
+		if (yasmin_ring_look(&conn->rx, 0, &bytes) == RING_BROKEN) {
+			reset_conn(conn);
 			return 0;
 		}
-		if (bytes >= target || ring_park(&conn->rx) == RING_DONE)
+		if (bytes >= target || yasmin_ring_park(&conn->rx) == RING_DONE)
 			return bytes;
 	}
 	/* A sender that publishes byte after byte; whatever there is will do. */
 	return bytes;
 }
 
-s64 stream_has_data(struct vsock_sock *vsk)
+s64 yasmin_stream_has_data(struct vsock_sock *vsk)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 
-	return conn ? stream_look(conn, 1) : 0;
+	return conn ? yasmin_stream_look(conn, 1) : 0;
 }
 
 /* Room for bytes; if there is none, the bell will ring when there is. */
-static u32 room(struct conn *conn, u32 least, struct ring_write *write)
+static u32 find_room(struct conn *conn, u32 least, struct ring_write *write)
 {
 	u32 half = wire_class_bytes(conn->class) / 2;
-	enum ring_answer answer = ring_room(&conn->tx, least, write);
+	enum ring_answer answer = yasmin_ring_room(&conn->tx, least, write);
 
 	if (answer != RING_BROKEN && write->room_bytes < least) {
-		if (ring_ask_wake(&conn->tx, max(half, least)) == RING_BROKEN)
+		if (yasmin_ring_ask_wake(&conn->tx, max(half, least)) == RING_BROKEN)
 			answer = RING_BROKEN;
 		else
-			answer = ring_room(&conn->tx, least, write);
+			answer = yasmin_ring_room(&conn->tx, least, write);
 	}
 	if (answer == RING_BROKEN) {
-		breach(conn);
+		reset_conn(conn);
 		return 0;
 	}
 	return write->room_bytes >= least ? write->room_bytes : 0;
 }
 
-s64 stream_has_space(struct vsock_sock *vsk)
+s64 yasmin_stream_has_space(struct vsock_sock *vsk)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 	struct ring_write write;
 	u32 least = 1;
 
@@ -79,12 +79,12 @@ s64 stream_has_space(struct vsock_sock *vsk)
 		return 0;
 	if (vsk->sk.sk_type == SOCK_SEQPACKET)
 		least = max(conn->room_wanted, WIRE_MESSAGE_WORD_BYTES + 1);
-	return room(conn, least, &write);
+	return find_room(conn, least, &write);
 }
 
-ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
+ssize_t yasmin_stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 	struct ring_write write;
 	size_t done = 0;
 
@@ -92,16 +92,16 @@ ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
 		return -ENOTCONN;
 	while (done < len) {
 		u32 wanted = min_t(size_t, len - done, CHUNK_BYTES), filled = 0;
-		enum ring_answer answer = ring_room(&conn->tx, wanted, &write);
+		enum ring_answer answer = yasmin_ring_room(&conn->tx, wanted, &write);
 		struct ring_span to;
 
 		if (answer == RING_FULL)
 			break;
 		if (answer == RING_BROKEN) {
-			breach(conn);
+			reset_conn(conn);
 			break;
 		}
-		while ((to = ring_write_span(&conn->tx, &write, filled, wanted - filled)).len_bytes) {
+		while ((to = yasmin_ring_write_span(&conn->tx, &write, filled, wanted - filled)).len_bytes) {
 			u32 copied = copy_from_iter(to.at, to.len_bytes, &msg->msg_iter);
 
 			filled += copied;
@@ -110,13 +110,13 @@ ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
 		}
 		if (!filled)
 			return done ?: -EFAULT;
-		answer = ring_publish(&conn->tx, &write, filled, 0);
+		answer = yasmin_ring_publish(&conn->tx, &write, filled, 0);
 		if (answer == RING_BROKEN) {
-			breach(conn);
+			reset_conn(conn);
 			break;
 		}
 		if (answer == RING_RING_BELL)
-			conn_ring(conn);
+			yasmin_conn_ring(conn);
 		done += filled;
 	}
 	conn->sends++;
@@ -125,22 +125,22 @@ ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len)
 }
 
 /* MSG_TRUNC as on TCP: bytes are passed over, or with MSG_PEEK counted, and none is copied. */
-ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, int flags)
+ssize_t yasmin_stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, int flags)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 	u32 skip = 0;
 	size_t done = 0;
 	u64 bytes;
 
 	if (!conn)
 		return -ENOTCONN;
-	if (ring_look(&conn->rx, 0, &bytes) == RING_BROKEN) {
-		breach(conn);
+	if (yasmin_ring_look(&conn->rx, 0, &bytes) == RING_BROKEN) {
+		reset_conn(conn);
 		return -ECONNRESET;
 	}
 	len = min_t(u64, len, bytes);
 	while (done < len) {
-		struct ring_span from = ring_read_span(&conn->rx, skip, min_t(size_t, len - done, CHUNK_BYTES));
+		struct ring_span from = yasmin_ring_read_span(&conn->rx, skip, min_t(size_t, len - done, CHUNK_BYTES));
 		u32 copied = from.len_bytes;
 
 		if (!(flags & MSG_TRUNC))
@@ -150,13 +150,13 @@ ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, i
 		if (copied < from.len_bytes)
 			break;
 		if (!(flags & MSG_PEEK) && skip >= CHUNK_BYTES) {
-			if (ring_consume(&conn->rx, skip))
-				conn_ring(conn);
+			if (yasmin_ring_consume(&conn->rx, skip))
+				yasmin_conn_ring(conn);
 			skip = 0;
 		}
 	}
-	if (!(flags & MSG_PEEK) && skip && ring_consume(&conn->rx, skip))
-		conn_ring(conn);
+	if (!(flags & MSG_PEEK) && skip && yasmin_ring_consume(&conn->rx, skip))
+		yasmin_conn_ring(conn);
 	conn->receives++;
 	if (!(flags & MSG_TRUNC))
 		conn->received_bytes += done;
@@ -168,16 +168,16 @@ ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, i
  * perhaps. To sleep and be woken costs more than most peers take to answer. Not while anybody in this guest
  * waits for the processor or for the socket; rarely where it was in vain the last times.
  */
-static bool linger(struct conn *conn, struct sock *sk, bool sends)
+static bool linger_for(struct conn *conn, struct sock *sk, bool sends)
 {
-	u64 until_ns, us = READ_ONCE(linger_us);
+	u64 until_ns, us = READ_ONCE(yasmin_linger_us);
 
 	if (!us || (conn->vain_lingers >= VAIN_LINGERS_MAX && ++conn->vain_lingers % VAIN_LINGERS_MAX))
 		return false;
 	until_ns = ktime_get_ns() + us * NSEC_PER_USEC;
 	while (single_task_running() && !signal_pending(current) && !wq_has_sleeper(&sk->sk_lock.wq)) {
 		HYPERVISOR_sched_op(SCHEDOP_yield, NULL);
-		if (sends ? ring_sender_stirs(&conn->tx) : ring_receiver_stirs(&conn->rx)) {
+		if (sends ? yasmin_ring_sender_stirs(&conn->tx) : yasmin_ring_receiver_stirs(&conn->rx)) {
 			conn->vain_lingers = 0;
 			return true;
 		}
@@ -189,53 +189,53 @@ static bool linger(struct conn *conn, struct sock *sk, bool sends)
 }
 
 /* The direction is parked already, so that nothing is missed. */
-int stream_linger_receive(struct vsock_sock *vsk, size_t target, struct vsock_transport_recv_notify_data *data)
+int yasmin_stream_linger_receive(struct vsock_sock *vsk, size_t target, struct vsock_transport_recv_notify_data *data)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 
-	if (conn && linger(conn, sk_vsock(vsk), false))
+	if (conn && linger_for(conn, sk_vsock(vsk), false))
 		__set_current_state(TASK_RUNNING);
 	return 0;
 }
 
 /* Needs no bell while it looks; asks for it again, and so looks once more, if that was in vain. */
-int stream_linger_send(struct vsock_sock *vsk, struct vsock_transport_send_notify_data *data)
+int yasmin_stream_linger_send(struct vsock_sock *vsk, struct vsock_transport_send_notify_data *data)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 	struct sock *sk = sk_vsock(vsk);
 
-	if (!conn || !READ_ONCE(linger_us))
+	if (!conn || !READ_ONCE(yasmin_linger_us))
 		return 0;
-	ring_ask_no_wake(&conn->tx);
+	yasmin_ring_ask_no_wake(&conn->tx);
 	/* The core sleeps until its own wait entry was woken: so that one is. */
-	if (linger(conn, sk, true) || stream_has_space(vsk))
+	if (linger_for(conn, sk, true) || yasmin_stream_has_space(vsk))
 		sk->sk_write_space(sk);
 	return 0;
 }
 
 /* Always parked: who is told by events at the edge hears of each arrival, as on TCP. */
-int stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready)
+int yasmin_stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready)
 {
-	struct conn *conn = conn_usable(vsk);
+	struct conn *conn = yasmin_conn_usable(vsk);
 	u32 bytes;
 
 	*ready = false;
 	if (!conn)
 		return 0;
 	if (vsk->sk.sk_type == SOCK_SEQPACKET) {
-		*ready = seqpacket_has_data(vsk) > 0;
+		*ready = yasmin_seqpacket_has_data(vsk) > 0;
 		if (*ready)
-			ring_park(&conn->rx);
+			yasmin_ring_park(&conn->rx);
 		return 0;
 	}
 	target = min_t(size_t, target, wire_class_bytes(conn->class));
-	bytes = stream_look(conn, U32_MAX);
+	bytes = yasmin_stream_look(conn, U32_MAX);
 	*ready = bytes >= max_t(size_t, target, 1);
 	return 0;
 }
 
-int stream_poll_out(struct vsock_sock *vsk, size_t target, bool *ready)
+int yasmin_stream_poll_out(struct vsock_sock *vsk, size_t target, bool *ready)
 {
-	*ready = stream_has_space(vsk) > 0;
+	*ready = yasmin_stream_has_space(vsk) > 0;
 	return 0;
 }

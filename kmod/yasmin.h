@@ -120,101 +120,101 @@ struct conn {
 struct totals {
 	atomic_long_t granted_pages, mapped_pages, conns, kept, peers, bells, breaches;
 };
-extern struct totals totals;
+extern struct totals yasmin_totals;
 
 /* What connections that are over have done: bytes copied once by us, bells that we rang, events that came. */
 struct sums {
 	atomic64_t copied_in, copied_out, bells, events;
 };
-extern struct sums sums;
+extern struct sums yasmin_sums;
 
-extern unsigned int ring_pages, max_connections, kept_channels, linger_us;
+extern unsigned int yasmin_ring_pages, yasmin_max_connections, yasmin_kept_channels, yasmin_linger_us;
 
 /* area.c: grants. */
-int area_grant(struct area *area, domid_t domid, unsigned int count);
-void area_grant_end(struct area *area);
-int area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count);
-void area_unmap(struct area *area);
-void area_stop(void);
-int area_copy_refs(domid_t domid, const grant_ref_t *indirect, grant_ref_t *refs, unsigned int count);
+int yasmin_area_grant(struct area *area, domid_t domid, unsigned int count);
+void yasmin_area_grant_end(struct area *area);
+int yasmin_area_map(struct area *area, domid_t domid, const grant_ref_t *refs, unsigned int count);
+void yasmin_area_unmap(struct area *area);
+void yasmin_area_stop(void);
+int yasmin_area_copy_refs(domid_t domid, const grant_ref_t *indirect, grant_ref_t *refs, unsigned int count);
 
 /* bell.c: event channels. */
-int bell_offer(struct bell *bell, domid_t domid, irq_handler_t handler, void *data);
-int bell_bind(struct bell *bell, domid_t domid, evtchn_port_t port, irq_handler_t handler, void *data);
-void bell_ring(struct bell *bell);
-void bell_end(struct bell *bell, void *data);
+int yasmin_bell_offer(struct bell *bell, domid_t domid, irq_handler_t handler, void *data);
+int yasmin_bell_bind(struct bell *bell, domid_t domid, evtchn_port_t port, irq_handler_t handler, void *data);
+void yasmin_bell_ring(struct bell *bell);
+void yasmin_bell_end(struct bell *bell, void *data);
 
 /* directory.c: who is there. */
-int directory_start(void);
-void directory_stop(void);
-domid_t directory_self(void);
+int yasmin_directory_start(void);
+void yasmin_directory_stop(void);
+domid_t yasmin_directory_self(void);
 
 /* peer.c: the peers, and the life of a control channel. */
-struct peer *peer_find(domid_t domid);
-struct peer *peer_create(domid_t domid, u64 nonce, bool lower);
-int peer_offer(struct peer *peer);
-int peer_join(struct peer *peer, grant_ref_t ref, evtchn_port_t port);
-void peer_end(struct peer *peer);
-void peer_put(struct peer *peer);
-void peer_for_each(void (*visit)(struct peer *peer, void *data), void *data);
-extern struct workqueue_struct *peer_queue;
+struct peer *yasmin_peer_find(domid_t domid);
+struct peer *yasmin_peer_create(domid_t domid, u64 nonce, bool lower);
+int yasmin_peer_offer(struct peer *peer);
+int yasmin_peer_join(struct peer *peer, grant_ref_t ref, evtchn_port_t port);
+void yasmin_peer_end(struct peer *peer);
+void yasmin_peer_put(struct peer *peer);
+void yasmin_peer_for_each(void (*visit)(struct peer *peer, void *data), void *data);
+extern struct workqueue_struct *yasmin_peer_queue;
 
 /* control.c: messages. */
-irqreturn_t control_interrupt(int irq, void *data);
-void control_work(struct work_struct *work);
-int control_send(struct peer *peer, const struct wire_message *message);
+irqreturn_t yasmin_control_interrupt(int irq, void *data);
+void yasmin_control_work(struct work_struct *work);
+int yasmin_control_send(struct peer *peer, const struct wire_message *message);
 
 /* conn.c: a connection's life. */
-int conn_connect(struct vsock_sock *vsk);
-void conn_close(struct vsock_sock *vsk);
-void conn_cancel(struct vsock_sock *vsk);
-void conn_ring(struct conn *conn);
-struct conn *conn_usable(struct vsock_sock *vsk);
-void conn_breach(struct conn *conn, struct sock *sk);
-int conn_send(struct conn *conn, u8 kind, u32 flags);
-void conn_handle(struct peer *peer, const struct wire_message *message);
-void conn_peer_gone(struct peer *peer);
-struct conn *conn_create(struct peer *peer, bool connector, u8 class);
-void conn_put(struct conn *conn);
-void conn_lay_out(struct conn *conn);
-void conn_begin(struct conn *conn);
-void conn_account(struct conn *conn);
-bool conn_unlist(struct conn *conn);
-irqreturn_t conn_interrupt(int irq, void *data);
+int yasmin_conn_connect(struct vsock_sock *vsk);
+void yasmin_conn_close(struct vsock_sock *vsk);
+void yasmin_conn_cancel(struct vsock_sock *vsk);
+void yasmin_conn_ring(struct conn *conn);
+struct conn *yasmin_conn_usable(struct vsock_sock *vsk);
+void yasmin_conn_breach(struct conn *conn, struct sock *sk);
+int yasmin_conn_send(struct conn *conn, u8 kind, u32 flags);
+void yasmin_conn_handle(struct peer *peer, const struct wire_message *message);
+void yasmin_conn_peer_gone(struct peer *peer);
+struct conn *yasmin_conn_create(struct peer *peer, bool connector, u8 class);
+void yasmin_conn_put(struct conn *conn);
+void yasmin_conn_lay_out(struct conn *conn);
+void yasmin_conn_begin(struct conn *conn);
+void yasmin_conn_account(struct conn *conn);
+bool yasmin_conn_unlist(struct conn *conn);
+irqreturn_t yasmin_conn_interrupt(int irq, void *data);
 
 /* accept.c: the acceptor's side of CONNECT. */
-void accept_connect(struct peer *peer, const struct wire_message *message);
+void yasmin_accept_connect(struct peer *peer, const struct wire_message *message);
 
 /* spare.c: channels that outlive their connection. */
-int spare_start(void);
-void spare_stop(void);
-void spare_tight(void);
-void spare_put(struct conn *conn);
-struct conn *spare_take(struct peer *peer, u8 class);
-void spare_trim(struct peer *peer);
-void spare_expire(struct work_struct *work);
-void spare_end(struct peer *peer);
-bool spare_keep(struct conn *conn);
-void spare_unkeep(struct conn *conn);
-struct conn *spare_join(struct peer *peer, const struct wire_message *connect);
+int yasmin_spare_start(void);
+void yasmin_spare_stop(void);
+void yasmin_spare_tight(void);
+void yasmin_spare_put(struct conn *conn);
+struct conn *yasmin_spare_take(struct peer *peer, u8 class);
+void yasmin_spare_trim(struct peer *peer);
+void yasmin_spare_expire(struct work_struct *work);
+void yasmin_spare_end(struct peer *peer);
+bool yasmin_spare_keep(struct conn *conn);
+void yasmin_spare_unkeep(struct conn *conn);
+struct conn *yasmin_spare_join(struct peer *peer, const struct wire_message *connect);
 
 /* stream.c, seqpacket.c: bytes in and out; all under lock_sock. */
-u32 stream_look(struct conn *conn, u32 target);
-s64 stream_has_data(struct vsock_sock *vsk);
-s64 stream_has_space(struct vsock_sock *vsk);
-ssize_t stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
-ssize_t stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, int flags);
-int stream_linger_receive(struct vsock_sock *vsk, size_t target, struct vsock_transport_recv_notify_data *data);
-int stream_linger_send(struct vsock_sock *vsk, struct vsock_transport_send_notify_data *data);
-int stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready);
-int stream_poll_out(struct vsock_sock *vsk, size_t target, bool *ready);
-u32 seqpacket_has_data(struct vsock_sock *vsk);
-int seqpacket_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
-ssize_t seqpacket_dequeue(struct vsock_sock *vsk, struct msghdr *msg, int flags);
+u32 yasmin_stream_look(struct conn *conn, u32 target);
+s64 yasmin_stream_has_data(struct vsock_sock *vsk);
+s64 yasmin_stream_has_space(struct vsock_sock *vsk);
+ssize_t yasmin_stream_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
+ssize_t yasmin_stream_dequeue(struct vsock_sock *vsk, struct msghdr *msg, size_t len, int flags);
+int yasmin_stream_linger_receive(struct vsock_sock *vsk, size_t target, struct vsock_transport_recv_notify_data *data);
+int yasmin_stream_linger_send(struct vsock_sock *vsk, struct vsock_transport_send_notify_data *data);
+int yasmin_stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready);
+int yasmin_stream_poll_out(struct vsock_sock *vsk, size_t target, bool *ready);
+u32 yasmin_seqpacket_has_data(struct vsock_sock *vsk);
+int yasmin_seqpacket_enqueue(struct vsock_sock *vsk, struct msghdr *msg, size_t len);
+ssize_t yasmin_seqpacket_dequeue(struct vsock_sock *vsk, struct msghdr *msg, int flags);
 
 /* transport.c, stats.c */
-extern struct vsock_transport transport;
-void stats_start(void);
-void stats_stop(void);
+extern struct vsock_transport yasmin_transport;
+void yasmin_stats_start(void);
+void yasmin_stats_stop(void);
 
 #endif

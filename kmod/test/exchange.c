@@ -46,7 +46,7 @@ static bool send_some(struct ring_sender *s, u64 *sent, u64 total)
 	len = 1 + below(sizeof(data));
 	if (len > total - *sent)
 		len = total - *sent;
-	switch (ring_room(s, len, &write)) {
+	switch (yasmin_ring_room(s, len, &write)) {
 	case RING_BROKEN:
 		breach("room");
 	case RING_RING:
@@ -58,8 +58,8 @@ static bool send_some(struct ring_sender *s, u64 *sent, u64 total)
 		len = write.room_bytes;
 	for (u32 i = 0; i < len; i++)
 		data[i] = byte_at(*sent + i);
-	ring_fill(s, &write, 0, data, len);
-	switch (ring_publish(s, &write, len, 0)) {
+	yasmin_ring_fill(s, &write, 0, data, len);
+	switch (yasmin_ring_publish(s, &write, len, 0)) {
 	case RING_BROKEN:
 		breach("publish");
 	case RING_RETRY:
@@ -67,7 +67,7 @@ static bool send_some(struct ring_sender *s, u64 *sent, u64 total)
 	default:
 		*sent += len;
 	}
-	if (below(64) == 0 && ring_sender_park(s) == RING_BROKEN)
+	if (below(64) == 0 && yasmin_ring_sender_park(s) == RING_BROKEN)
 		breach("park");
 	return true;
 }
@@ -80,29 +80,29 @@ static bool receive_some(struct ring_receiver *r, u64 *received, u64 total, u8 c
 
 	if (*received == total)
 		return false;
-	switch (ring_look(r, 0, &bytes)) {
+	switch (yasmin_ring_look(r, 0, &bytes)) {
 	case RING_BROKEN:
 	case RING_TCP_UP_TO:
 		breach("look");
 	case RING_TCP:
-		if (!ring_offer(r, below(class + 1)))
+		if (!yasmin_ring_offer(r, below(class + 1)))
 			breach("offer");
 		return true;
 	case RING_RING:
 		break;
 	default:
 		if (below(1024) == 0)
-			ring_park(r);
+			yasmin_ring_park(r);
 		return false;
 	}
-	len = ring_peek(r, 0, data, 1 + below(sizeof(data)));
+	len = yasmin_ring_peek(r, 0, data, 1 + below(sizeof(data)));
 	for (u32 i = 0; i < len; i++) {
 		if (data[i] != byte_at(*received + i)) {
 			fprintf(stderr, "exchange: wrong byte at %llu\n", (unsigned long long)(*received + i));
 			exit(1);
 		}
 	}
-	ring_consume(r, len);
+	yasmin_ring_consume(r, len);
 	*received += len;
 	return true;
 }
@@ -127,8 +127,8 @@ int main(int argc, char **argv)
 	for (int ring = 0; ring < 2; ring++)
 		for (u32 i = 0; i < 1u << class; i++)
 			pages[ring][i] = base + WIRE_PAGE_BYTES * (1 + (ring << class) + i);
-	ring_sender_init(&s, (void *)(base + WIRE_BLOCK_OFFSET + WIRE_BLOCK_STRIDE), pages[1], class, false);
-	ring_receiver_init(&r, (void *)(base + WIRE_BLOCK_OFFSET), pages[0], class, false);
+	yasmin_ring_sender_init(&s, (void *)(base + WIRE_BLOCK_OFFSET + WIRE_BLOCK_STRIDE), pages[1], class, false);
+	yasmin_ring_receiver_init(&r, (void *)(base + WIRE_BLOCK_OFFSET), pages[0], class, false);
 	while (sent < total || received < total) {
 		bool moved = send_some(&s, &sent, total);
 

@@ -26,9 +26,9 @@ static void setup(u8 max_class, u64 start, bool bell)
 	for (int i = 0; i < 1 << max_class; i++)
 		pages[i] = memory + i * WIRE_PAGE_BYTES;
 	memset(&block, 0xa5, sizeof(block));
-	ring_block_init(&block, bell ? max_class : 0);
-	ring_sender_init(&s, &block, pages, max_class, bell);
-	ring_receiver_init(&r, &block, pages, max_class, bell);
+	yasmin_ring_block_init(&block, bell ? max_class : 0);
+	yasmin_ring_sender_init(&s, &block, pages, max_class, bell);
+	yasmin_ring_receiver_init(&r, &block, pages, max_class, bell);
 	block.word = wire_word(start, bell ? max_class : 0, WIRE_PARKED);
 	block.head = start;
 	block.wake = start;
@@ -82,45 +82,45 @@ int main(void)
 		if (!strcmp(op, "new")) {
 			setup(a, b, c);
 		} else if (!strcmp(op, "sender_room")) {
-			answer = ring_room(&s, a, &granted);
+			answer = yasmin_ring_room(&s, a, &granted);
 			result = name(answer);
 			value = answer == RING_RING ? granted.room_bytes : 0;
 		} else if (!strcmp(op, "sender_fill")) {
 			sscanf(line, "%*s %*s %65535s", text);
-			ring_fill(&s, &granted, a, data, hex(text, data));
+			yasmin_ring_fill(&s, &granted, a, data, hex(text, data));
 		} else if (!strcmp(op, "sender_publish")) {
-			result = name(ring_publish(&s, &granted, a, b));
+			result = name(yasmin_ring_publish(&s, &granted, a, b));
 		} else if (!strcmp(op, "sender_park") || !strcmp(op, "sender_park_for_good")) {
-			answer = ring_sender_park(&s);
+			answer = yasmin_ring_sender_park(&s);
 			result = answer == RING_BROKEN ? "broken" : answer == RING_RING ? "open" : "not_open";
 			if (op[11] && answer != RING_BROKEN) {
 				s.never = true;
 				result = "done";
 			}
 		} else if (!strcmp(op, "sender_unread")) {
-			answer = ring_unread(&s, &value);
+			answer = yasmin_ring_unread(&s, &value);
 			result = answer == RING_BROKEN ? "broken" : "bytes";
 			value = answer == RING_BROKEN ? 0 : value;
 		} else if (!strcmp(op, "sender_ask_wake")) {
-			result = name(ring_ask_wake(&s, a));
+			result = name(yasmin_ring_ask_wake(&s, a));
 		} else if (!strcmp(op, "receiver_look")) {
-			answer = ring_look(&r, a, &value);
+			answer = yasmin_ring_look(&r, a, &value);
 			result = name(answer);
 			value = answer == RING_RING || answer == RING_TCP_UP_TO ? value : 0;
 		} else if (!strcmp(op, "receiver_peek")) {
-			u32 len = ring_peek(&r, a, data, b);
+			u32 len = yasmin_ring_peek(&r, a, data, b);
 
 			for (u32 i = 0; i < len; i++)
 				sprintf(text + 2 * i, "%02x", data[i]);
 			result = text;
 		} else if (!strcmp(op, "receiver_consume")) {
-			result = ring_consume(&r, a) ? "bell" : "";
+			result = yasmin_ring_consume(&r, a) ? "bell" : "";
 		} else if (!strcmp(op, "receiver_took_tcp")) {
-			ring_took_tcp(&r, a);
+			yasmin_ring_took_tcp(&r, a);
 		} else if (!strcmp(op, "receiver_park")) {
-			result = ring_park(&r) == RING_DONE ? "parked" : "moved";
+			result = yasmin_ring_park(&r) == RING_DONE ? "parked" : "moved";
 		} else if (!strcmp(op, "receiver_offer")) {
-			result = ring_offer(&r, a) ? "true" : "false";
+			result = yasmin_ring_offer(&r, a) ? "true" : "false";
 		} else if (!strcmp(op, "receiver_never_offer")) {
 			r.never = true;
 		} else if (!strcmp(op, "hostile")) {

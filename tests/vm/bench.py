@@ -3,13 +3,14 @@
 
 Boots the lab with counted instructions, so that ratios hold whatever the host is doing (absolute figures
 mean nothing), and measures in one run TCP over netfront and netback, Xen's libvchan, and yasmin's
-AF_VSOCK. Writes results.json, prints tables, and draws figures where matplotlib is installed.
+AF_VSOCK. Writes results.json, prints tables, and draws figures where cargo is installed.
 """
 import argparse
 import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,12 +123,11 @@ def main():
         if not options.keep:
             lab.down()
     bench_tables.show(results, options.out)
-    try:
-        import bench_plot
-    except ImportError:
-        print("no plots: matplotlib is missing (apt-get install python3-matplotlib)")
-        return
-    bench_plot.draw(results, options.out)
+    if shutil.which("cargo"):
+        draw = ["cargo", "run", "-q", "-p", "yasmin-tests", "--bin", "vm-figures", "--", os.path.abspath(options.out)]
+        subprocess.run(draw, cwd=os.path.dirname(os.path.abspath(__file__)), check=True)
+    else:
+        print("no plots: cargo is missing")
 
 
 if __name__ == "__main__":

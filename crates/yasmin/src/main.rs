@@ -6,16 +6,11 @@
 mod bench;
 mod broker;
 mod cli;
-mod cpus;
 mod demo;
-mod environment;
-mod figure;
 mod install;
 mod pingpong;
 mod place;
-mod progress;
 mod run;
-mod spread;
 mod status;
 mod topology;
 

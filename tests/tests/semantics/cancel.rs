@@ -1,5 +1,7 @@
 //! pthread_cancel while a thread is in a call on a connection with a channel: it ends there,
 //! its cleanup handlers run, and the connection goes on. In C, as libc's macros are.
+//!
+//! Holds: pthreads(7).
 
 use std::path::Path;
 

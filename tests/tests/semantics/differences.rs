@@ -1,5 +1,7 @@
 //! Differences from plain TCP that random programs found (tests/differential), each as short as
 //! it could be made.
+//!
+//! Holds: recv(2), tcp(7), epoll(7).
 
 use crate::check;
 

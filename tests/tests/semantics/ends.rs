@@ -1,4 +1,6 @@
 //! How a stream ends: FIN, reset, half closes, lingering, exits.
+//!
+//! Holds: shutdown(2), close(2), socket(7), tcp(7).
 
 use crate::check;
 

@@ -1,5 +1,7 @@
 //! Buffers that fault, and programs that do something with the signals of faults themselves. In
 //! C, for the handlers.
+//!
+//! Holds: recv(2), send(2), sigaction(2).
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;

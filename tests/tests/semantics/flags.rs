@@ -1,4 +1,6 @@
 //! Flags of receives and sends, and every form of both on one stream.
+//!
+//! Holds: recv(2), send(2), recvmmsg(2).
 
 use crate::check;
 

@@ -1,5 +1,7 @@
 //! Programs whose memory is limited or locked: the library takes little of it, and where it gets
 //! none the connections stay with TCP. In C, for the limits.
+//!
+//! Holds: getrlimit(2), mlockall(2), spec/wire.md 6.4.
 
 use std::path::{Path, PathBuf};
 

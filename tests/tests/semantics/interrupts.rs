@@ -1,4 +1,6 @@
 //! Signals that come while a call waits: asleep in the kernel, or watching the rings.
+//!
+//! Holds: signal(7), sigaction(2).
 
 use yasmin_tests::lab::Knobs;
 use yasmin_tests::netns::Net;

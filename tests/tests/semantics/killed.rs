@@ -1,5 +1,7 @@
 //! Processes that are killed while they use a connection that others share with them: wherever
 //! it hits them, in the middle of a step too, the others go on.
+//!
+//! Holds: spec/wire.md 5.6.
 
 use crate::check;
 

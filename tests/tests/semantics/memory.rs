@@ -1,5 +1,7 @@
 //! Buffers that are empty, bad, or not what they were: the kernel gives EFAULT and the stream
 //! goes on. A part that no byte reaches is not looked at.
+//!
+//! Holds: readv(2), recv(2), send(2).
 
 use crate::check;
 

@@ -1,5 +1,7 @@
 //! epoll(7): a set is an open file, and a registration belongs to a number and an open file.
 //! Several numbers of one set, several numbers of one socket, and sets that come and go.
+//!
+//! Holds: epoll(7), dup(2).
 
 use yasmin_tests::netns::{self, Net};
 use yasmin_tests::peer;

@@ -1,4 +1,6 @@
 //! Names, socket options and byte counts are the kernel socket's own.
+//!
+//! Holds: getsockopt(2), socket(7), tcp(7).
 
 use yasmin_tests::process::eventually;
 

@@ -1,4 +1,6 @@
 //! Numbers of descriptors: copies, lowest free ones, limits, Unix sockets that carry them.
+//!
+//! Holds: dup(2), unix(7), getrlimit(2).
 
 use yasmin_tests::script::Duo;
 

@@ -1,5 +1,7 @@
 //! Ways between two namespaces that translate addresses, and that forget connections on which
 //! they see nothing. In C, for waits that do not sleep.
+//!
+//! Holds: tcp(7), socket(7).
 
 use std::path::Path;
 

@@ -1,6 +1,8 @@
 //! Other programs that get a connection: by exec, spawn, vfork, or over a Unix socket.
 //!
 //! `plain`: the other program is without the library, as a static one is.
+//!
+//! Holds: execve(2), posix_spawn(3), vfork(2), unix(7).
 
 use yasmin_tests::script::Duo;
 

@@ -1,5 +1,7 @@
 //! epoll sets with what lies in a ring: one-shot, moved, shared over fork, watched by others,
 //! changed while somebody sleeps on them.
+//!
+//! Holds: epoll(7), epoll_ctl(2), spec/wire.md 5.4.
 
 use yasmin_tests::script::Duo;
 

@@ -1,4 +1,6 @@
 //! connect and accept.
+//!
+//! Holds: connect(2), accept(2).
 
 use crate::{check, check_alone};
 

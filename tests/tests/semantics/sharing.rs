@@ -1,4 +1,6 @@
 //! Copies of a descriptor, threads, and forked processes on one socket.
+//!
+//! Holds: dup(2), fork(2), spec/wire.md 5.4.
 
 use yasmin_tests::lab::Knobs;
 use yasmin_tests::netns::Net;

@@ -1,4 +1,6 @@
 //! Signals that sockets raise, and handlers that use the socket that their thread is using.
+//!
+//! Holds: socket(7), signal(7).
 
 use crate::check;
 

@@ -1,5 +1,7 @@
 //! What must come from the kernel alone: zero copy, control data, TLS, data with the SYN, an
 //! association that is dissolved.
+//!
+//! Holds: tcp(7), send(2), connect(2).
 
 use yasmin_tests::script::Duo;
 

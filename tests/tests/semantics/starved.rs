@@ -1,5 +1,7 @@
 //! A thread or a process that does not go on, in the middle of a call on a connection that others
 //! use too: they go on. In C, for the scheduling.
+//!
+//! Holds: sched(7), spec/wire.md 5.6.
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;

@@ -1,4 +1,6 @@
 //! What another user can do to a program that receives descriptors. In C, for the user.
+//!
+//! Holds: unix(7), spec/wire.md 6.6.
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;

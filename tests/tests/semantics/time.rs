@@ -1,4 +1,6 @@
 //! Timeouts, full buffers and signals.
+//!
+//! Holds: socket(7), signal(7).
 
 use crate::check;
 

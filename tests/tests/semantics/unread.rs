@@ -1,4 +1,6 @@
 //! What lies unread in a ring when another program gets the connection.
+//!
+//! Holds: spec/wire.md 6.6, execve(2), unix(7).
 
 use yasmin_tests::lab::{Knobs, Lab, Mode};
 use yasmin_tests::netns::Net;

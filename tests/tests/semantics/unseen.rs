@@ -1,5 +1,7 @@
 //! Calls on sockets that go past libc: nobody can tell the library of them, so where there may
 //! be any, bytes go by TCP. In C, since this program must have none of its own.
+//!
+//! Holds: libyasmin(7), io_submit(2).
 
 use std::path::PathBuf;
 

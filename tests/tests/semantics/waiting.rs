@@ -1,4 +1,6 @@
 //! poll and epoll, level- and edge-triggered, one-shot, nested, fair.
+//!
+//! Holds: poll(2), epoll(7), spec/wire.md 5.4.
 
 use yasmin_tests::lab::Knobs;
 use yasmin_tests::netns::Net;

@@ -1,5 +1,7 @@
 //! Ways to read, write, and set a socket that few programs take: none goes past a ring, and what
 //! cannot be seen is found out.
+//!
+//! Holds: read(2), sendfile(2), splice(2), tcp(7).
 
 use yasmin_tests::lab::{Knobs, Lab};
 use yasmin_tests::netns::Net;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::plan::Budget;
 use super::ring::RING_BYTES;
 use super::{Latency, Subject};
-use crate::cpus::{self, Pair};
+use yasmin_measure::cpus::{self, Pair};
 
 pub struct Copy {
     pair: Pair,
@@ -68,7 +68,8 @@ impl Subject for Copy {
             let mut side = Side::new(len_bytes);
             other.wait();
             let took = side.copy(count);
-            pinned.map(|_| took)
+            pinned?;
+            Ok(took)
         });
         barrier.wait();
         let own = side.copy(count);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::plan::Budget;
 use super::{Latency, Subject};
-use crate::cpus::{self, Pair};
+use yasmin_measure::cpus::{self, Pair};
 
 pub struct Floor {
     pair: Pair,
@@ -37,7 +37,8 @@ impl Floor {
                 }
                 other.0.store(2 * round + 2, Ordering::Release);
             }
-            pinned.map(drop)
+            pinned?;
+            Ok(())
         });
         let mut times = super::linked::histogram()?;
         for batch in 0..batches {

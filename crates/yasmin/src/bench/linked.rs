@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use super::plan::Budget;
 use super::{Latency, Subject};
-use crate::cpus::{self, Pair};
+use yasmin_measure::cpus::{self, Pair};
 
 /// One end of a byte stream.
 pub trait End: Send {

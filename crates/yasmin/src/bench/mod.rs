@@ -19,10 +19,11 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 
 use crate::cli;
-use crate::cpus::{self, Pair};
-use crate::environment::Environment;
 use plan::{Budget, Plan};
 use report::Report;
+use yasmin_measure::cpus::{self, Pair};
+use yasmin_measure::environment::Environment;
+use yasmin_measure::pairs;
 
 /// One way to move bytes between two CPUs. `None`: the measure has no meaning for it.
 pub trait Subject {
@@ -83,12 +84,10 @@ fn measure(plan: &Plan, pair: Pair, warnings: Vec<String>) -> anyhow::Result<Rep
     ];
     let mut report = Report::new(Environment::read(), pair, plan.repetitions, warnings);
     let steps = plan.repetitions * plan.sizes.len() * subjects.len() * 2;
-    let progress = ProgressBar::new(steps as u64).with_style(crate::progress::style());
+    let progress = ProgressBar::new(steps as u64).with_style(yasmin_measure::progress::style());
     for repetition in 0..plan.repetitions {
         for &len_bytes in &plan.sizes {
-            for at in 0..subjects.len() {
-                // Who comes first changes.
-                let at = (at + repetition) % subjects.len();
+            for at in pairs::turns(subjects.len(), repetition) {
                 let subject = &mut subjects[at];
                 let name = subject.name();
                 progress

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::Latency;
-use crate::cpus::Pair;
-use crate::environment::Environment;
-use crate::spread::Spread;
+use yasmin_measure::cpus::Pair;
+use yasmin_measure::environment::Environment;
+use yasmin_measure::spread::Spread;
 
 #[derive(Serialize)]
 pub struct Report {

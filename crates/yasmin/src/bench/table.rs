@@ -1,10 +1,10 @@
 //! The report as text.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use indicatif::BinaryBytes;
 
 use super::report::{Report, Series, find};
-use crate::figure;
+use yasmin_measure::{figure, table};
 
 const KIB_64: usize = 64 << 10;
 
@@ -26,30 +26,19 @@ pub fn draw(report: &Report) -> String {
 }
 
 fn grid(all: &[Series], show: fn(f64) -> String) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    let mut headings = vec!["message".to_owned()];
-    headings.extend(all.iter().map(|series| series.path.to_owned()));
-    table.set_header(headings);
+    let paths = all.iter().map(|series| series.path);
     let mut sizes: Vec<usize> =
         all.iter().flat_map(|series| &series.points).map(|point| point.message_bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    for size in sizes {
-        let mut row = vec![BinaryBytes(size as u64).to_string()];
-        for series in all {
+    let rows = sizes.into_iter().map(|size| {
+        let cell = |series: &Series| {
             let point = series.points.iter().find(|point| point.message_bytes == size);
-            row.push(point.map_or_else(String::new, |point| {
-                let spread = &point.spread;
-                format!("{} [{} {}]", show(spread.median), show(spread.min), show(spread.max))
-            }));
-        }
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+            point.map_or_else(String::new, |point| table::spread(&point.spread, show))
+        };
+        std::iter::once(BinaryBytes(size as u64).to_string()).chain(all.iter().map(cell)).collect()
+    });
+    table::draw(std::iter::once("message").chain(paths), 0, rows)
 }
 
 /// The comparisons that the ring is judged by.

@@ -2,23 +2,20 @@
 
 use std::fmt::Write;
 
+use yasmin_measure::page::{self, escape};
+use yasmin_measure::plot::{self, Row};
+use yasmin_measure::{figure, table};
+
 use super::outcome::{Outcome, Report};
-use super::{plot, table};
-use crate::figure;
 
-const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;\
-color:#222}table{border-collapse:collapse;width:100%}th,td{padding:.35em .6em;text-align:right;\
-border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:left}\
-td.gain{font-weight:bold}td.failed{color:#b00}small{color:#666}pre{background:#f5f5f5;\
-padding:.6em;overflow-x:auto}";
+/// Pixels of the plot of one workload.
+const SIZE: (u32, u32) = (640, 130);
 
-pub fn page(report: &Report) -> anyhow::Result<String> {
+pub fn draw(report: &Report) -> anyhow::Result<String> {
     let mut page = String::new();
     write!(
         page,
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
-         <title>YASMIN: measured</title><style>{STYLE}</style>\
-         <h1>Unmodified programs, plain TCP and through shared memory</h1>\
+        "<h1>Unmodified programs, plain TCP and through shared memory</h1>\
          <p>{}<br>{}; yasmin {}; ends paired by {}.<br>Medians of {} alternating pairs of {} s \
          runs, below them lowest and highest.</p>",
         escape(&report.environment.line()),
@@ -38,8 +35,7 @@ pub fn page(report: &Report) -> anyhow::Result<String> {
     for outcome in &report.outcomes {
         section(&mut page, outcome)?;
     }
-    page.push_str("</html>\n");
-    Ok(page)
+    Ok(page::draw("YASMIN: measured", &page))
 }
 
 fn row(page: &mut String, outcome: &Outcome) -> std::fmt::Result {
@@ -72,15 +68,15 @@ fn section(page: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
         page,
         "<h2>{}</h2><p><small>{}</small></p>",
         escape(&outcome.name),
-        table::direction(outcome.unit)
+        outcome.unit.direction()
     )?;
-    if let Some(svg) = plot::draw(outcome)? {
+    let rows = [
+        Row { name: "yasmin run", samples: &outcome.rings.samples, colour: plot::RINGS },
+        Row { name: "plain TCP", samples: &outcome.plain.samples, colour: plot::TCP },
+    ];
+    if let Some(svg) = plot::dots(SIZE, &rows, |value| outcome.unit.show(value))? {
         page.push_str(&svg);
     }
     write!(page, "<pre>{}</pre>", escape(&outcome.commands.join("\n")))?;
     Ok(())
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

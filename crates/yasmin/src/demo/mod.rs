@@ -13,11 +13,9 @@ mod html;
 mod interrupt;
 mod netns;
 mod outcome;
-mod plot;
 mod process;
 mod stage;
 mod table;
-mod unit;
 mod workload;
 
 use std::fs;
@@ -27,11 +25,12 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 
 use crate::cli;
-use crate::environment::Environment;
 use broker::Broker;
 use outcome::{Outcome, Report};
 use stage::{How, Stage};
 use workload::Workload;
+use yasmin_measure::environment::Environment;
+use yasmin_measure::pairs;
 
 /// Pairs of runs, and seconds for each run.
 struct Plan {
@@ -62,7 +61,7 @@ pub fn run(options: &cli::Demo) -> anyhow::Result<()> {
         if options.quick { pairs } else { workload.pairs(pairs) }
     };
     let steps: usize = workloads.iter().map(|workload| 2 * pairs_of(workload.as_ref())).sum();
-    let progress = ProgressBar::new(steps as u64).with_style(crate::progress::style());
+    let progress = ProgressBar::new(steps as u64).with_style(yasmin_measure::progress::style());
     let mut outcomes = Vec::new();
     for workload in &workloads {
         let pairs = pairs_of(workload.as_ref());
@@ -90,15 +89,13 @@ fn compare(
     workload: &dyn Workload,
     stage: &Stage,
     broker: &Broker,
-    pairs: usize,
+    count: usize,
     seconds: u32,
     progress: &ProgressBar,
 ) -> Outcome {
     let mut outcome = Outcome::new(workload);
-    for pair in 0..pairs {
-        // A B, B A, A B: neither is always first.
-        let order = if pair % 2 == 0 { [How::Plain, How::Rings] } else { [How::Rings, How::Plain] };
-        for how in order {
+    for pair in 0..count {
+        for how in pairs::turns(2, pair).map(|turn| [How::Plain, How::Rings][turn]) {
             progress.set_message(format!("{}, {}", workload.name(), how.describe()));
             let before = broker.totals();
             let measured = workload.measure(stage, how, seconds);
@@ -106,7 +103,7 @@ fn compare(
             progress.inc(1);
             if let Err(error) = outcome.take(how, measured, moved) {
                 progress.println(format!("{}: {error:#}", workload.name()));
-                progress.inc(((pairs - pair) * 2) as u64);
+                progress.inc(((count - pair) * 2) as u64);
                 return outcome;
             }
         }
@@ -122,7 +119,7 @@ fn publish(report: &Report, options: &cli::Demo) -> anyhow::Result<()> {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
     write("report.json", &json)?;
-    write("report.html", &html::page(report)?)?;
+    write("report.html", &html::draw(report)?)?;
     if options.json {
         println!("{json}");
     } else {

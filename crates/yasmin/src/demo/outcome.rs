@@ -5,10 +5,11 @@ use serde::Serialize;
 
 use super::broker::Totals;
 use super::stage::How;
-use super::unit::Unit;
 use super::workload::{Expect, Measured, Workload};
-use crate::environment::Environment;
-use crate::spread::Spread;
+use yasmin_measure::environment::Environment;
+use yasmin_measure::pairs;
+use yasmin_measure::spread::Spread;
+use yasmin_measure::unit::Unit;
 
 #[derive(Serialize)]
 pub struct Report {
@@ -107,17 +108,14 @@ impl Outcome {
         {
             self.failure = Some(format!(
                 "only {} of {} went through rings",
-                crate::figure::bytes(self.ring_bytes as f64),
-                crate::figure::bytes(self.payload_bytes as f64)
+                yasmin_measure::figure::bytes(self.ring_bytes as f64),
+                yasmin_measure::figure::bytes(self.payload_bytes as f64)
             ));
         }
     }
 
     fn finish_spreads(&mut self) {
-        let pairs = self.plain.samples.iter().zip(&self.rings.samples);
-        let gains = pairs.map(|(old, new)| self.unit.gain(*old, *new));
-        // Nothing is no times better than nothing.
-        self.gain = Spread::of(gains.filter(|gain| gain.is_finite()).collect());
+        self.gain = pairs::gain(self.unit, &self.plain, &self.rings);
         self.plain.finish();
         self.rings.finish();
     }

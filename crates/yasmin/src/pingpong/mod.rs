@@ -9,7 +9,7 @@ mod serve;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::cli;
-use crate::cpus;
+use yasmin_measure::cpus;
 
 pub fn run(options: &cli::PingPong) -> anyhow::Result<()> {
     raise_descriptor_limit()?;

@@ -14,9 +14,10 @@ use yasmin_placement::{
     Adaptive, Chain, Error, Exact, Model, Objective, Plan, Policy, Random, Size, policy, sample,
 };
 
-use super::chart::{Axes, Line, lines, sheet};
-use crate::environment::Environment;
-use crate::figure;
+use yasmin_measure::environment::Environment;
+use yasmin_measure::figure;
+use yasmin_measure::plot::{self, Axis, Chart, Legend, Line, Scale, lines, sheet, short};
+use yasmin_measure::spread::Spread;
 
 #[derive(Args)]
 pub struct Evaluate {
@@ -134,7 +135,7 @@ pub fn run(options: &Evaluate) -> anyhow::Result<()> {
     let sizes = if options.quick { &SIZES[..QUICK_SIZES] } else { &SIZES };
     // Times first: nothing else runs then.
     let progress =
-        ProgressBar::new(hosts + sizes.len() as u64).with_style(crate::progress::style());
+        ProgressBar::new(hosts + sizes.len() as u64).with_style(yasmin_measure::progress::style());
     let mut times = Vec::new();
     for (nodes, functions) in sizes {
         progress.set_message(format!("{functions} functions on {nodes} nodes"));
@@ -152,7 +153,7 @@ pub fn run(options: &Evaluate) -> anyhow::Result<()> {
         print!("{}", text(&report));
     }
     if let Some(path) = &options.plot {
-        let svg = plot(&report)?;
+        let svg = draw(&report)?;
         fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("plot: {}", path.display());
     }
@@ -286,8 +287,7 @@ fn time(size: Size, seed: u64) -> anyhow::Result<Time> {
             policy.plan(&host, &chains, None)?;
             all.push(begun.elapsed().as_secs_f64());
         }
-        all.sort_by(f64::total_cmp);
-        Ok(all[all.len() / 2])
+        Ok(Spread::of(all).median)
     };
     Ok(Time {
         nodes: size.nodes,
@@ -337,19 +337,20 @@ fn text(report: &Report) -> String {
     text
 }
 
-fn plot(report: &Report) -> anyhow::Result<String> {
-    let line = |name: &str, time: fn(&Time) -> f64| Line {
-        name: name.to_owned(),
-        points: report.times.iter().map(|one| (one.functions as f64, 1e3 * time(one))).collect(),
+fn draw(report: &Report) -> Result<String, plot::Error> {
+    let line = |at: usize, name: &str, time: fn(&Time) -> f64| {
+        let points = report.times.iter().map(|one| (one.functions as f64, 1e3 * time(one)));
+        Line::new(name, plot::colour(at), points)
     };
-    let all =
-        [line("adaptive", |one| one.adaptive_s), line("chain-first", |one| one.chain_first_s)];
-    let axes = Axes {
+    let all = [
+        line(0, "adaptive", |one| one.adaptive_s),
+        line(1, "chain-first", |one| one.chain_first_s),
+    ];
+    let chart = Chart {
         title: "time of one plan, 2 to 64 nodes",
-        x: "functions",
-        y: "ms",
-        log_x: true,
-        log_y: true,
+        x: Axis { name: "functions", scale: Scale::Decades, show: &short },
+        y: Axis { name: "ms", scale: Scale::Decades, show: &short },
+        legend: Legend::UpperLeft,
     };
-    sheet(1, 1, (720, 440), |_, area| lines(area, &axes, &all))
+    sheet(1, 1, (720, 440), |_, area| lines(area, &chart, &all))
 }

@@ -1,7 +1,6 @@
 //! `yasmin place`: functions go where their traffic says.
 
 mod chains;
-mod chart;
 pub mod cli;
 mod evaluate;
 mod journal;

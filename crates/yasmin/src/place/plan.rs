@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
 use yasmin_placement::{
     Chain, Error, Host, Model, NodeId, Objective, POLICIES, Policy, Settings, policy,
@@ -12,8 +12,8 @@ use yasmin_placement::{
 use yasmin_topology::{Machine, format_cpus, parse_cpus};
 
 use super::scenario::Scenario;
-use crate::figure;
 use crate::topology::Source;
+use yasmin_measure::{figure, table};
 
 #[derive(Args)]
 pub struct Plan {
@@ -199,24 +199,19 @@ fn planned(
 }
 
 fn comparison(plans: &[Planned]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["policy", "traffic x distance", "against the best", "moves", "headroom"]);
     let best = plans.iter().map(|plan| plan.hops).fold(f64::INFINITY, f64::min);
-    for plan in plans {
+    let rows = plans.iter().map(|plan| {
         let over = if best > 0.0 { 100.0 * (plan.hops / best - 1.0) } else { 0.0 };
-        table.add_row([
+        vec![
             plan.policy.clone(),
             figure::per_second(plan.hops),
             format!("+{over:.1} %"),
             plan.moves.to_string(),
             format!("{:.2}x", plan.headroom),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        ]
+    });
+    let headings = ["policy", "traffic x distance", "against the best", "moves", "headroom"];
+    table::draw(headings, 1, rows)
 }
 
 /// A line for each node with who is on it, then what it costs and who has to share.

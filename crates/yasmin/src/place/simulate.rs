@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use yasmin_placement::simulation::{Experiment, Outcome, Pattern, SERVICES, Start, contrast};
 use yasmin_placement::{Objective, POLICIES, Settings, policy};
 
-use super::chart::{Axes, Line, bars, lines, sheet};
+use yasmin_measure::plot::{self, Axis, Chart, Legend, Line, Scale, bars, lines, sheet, short};
+use yasmin_measure::table;
 
 #[derive(Args)]
 pub struct Simulate {
@@ -75,7 +75,7 @@ pub fn run(options: &Simulate) -> anyhow::Result<()> {
         Settings { objective: Objective::with_move_share(options.move_price), seed: options.seed };
     let runs = Pattern::ALL.len() * Start::ALL.len() * options.policy.len();
     let progress = ProgressBar::new(runs as u64 * u64::from(experiment.seconds))
-        .with_style(crate::progress::style());
+        .with_style(yasmin_measure::progress::style());
     let mut outcomes = Vec::new();
     for pattern in Pattern::ALL {
         for start in Start::ALL {
@@ -95,7 +95,7 @@ pub fn run(options: &Simulate) -> anyhow::Result<()> {
         print!("{}", text(&report));
     }
     if let Some(folder) = &options.plot {
-        plot(&report, folder)?;
+        draw(&report, folder)?;
     }
     Ok(())
 }
@@ -146,23 +146,17 @@ fn published() -> anyhow::Result<Vec<Published>> {
 
 fn text(report: &Report) -> String {
     let mut text = String::from("the model against what was published\n");
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["", "source", "model"]);
-    for one in &report.published {
-        table.add_row([one.what, one.source, &one.model]);
-    }
+    let published = report.published.iter();
+    let rows = published.map(|one| vec![one.what.into(), one.source.into(), one.model.clone()]);
+    let table = table::draw(["", "source", "model"], 3, rows);
     text += &format!("{table}\n");
     for pattern in Pattern::ALL {
         let who = match pattern {
             Pattern::One => "one service at a time",
             Pattern::All => "all services",
         };
-        let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
-        table.set_header(["start", "policy", "latency", "spread", "dropped", "moves", "re-plans"]);
-        for one in report.outcomes.iter().filter(|one| one.pattern == pattern) {
-            table.add_row([
+        let rows = report.outcomes.iter().filter(|one| one.pattern == pattern).map(|one| {
+            vec![
                 one.start.name().to_owned(),
                 one.policy.clone(),
                 format!("{:.2} us", one.mean_latency_us),
@@ -170,11 +164,10 @@ fn text(report: &Report) -> String {
                 format!("{:.3} %", 100.0 * one.dropped),
                 one.moves.to_string(),
                 one.replans.to_string(),
-            ]);
-        }
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+            ]
+        });
+        let headings = ["start", "policy", "latency", "spread", "dropped", "moves", "re-plans"];
+        let table = table::draw(headings, 2, rows);
         text += &format!(
             "\ntraffic on {who}, {} s, changing every {} s\n{table}\n",
             report.experiment.seconds, report.experiment.change_s
@@ -183,7 +176,7 @@ fn text(report: &Report) -> String {
     text
 }
 
-fn plot(report: &Report, folder: &std::path::Path) -> anyhow::Result<()> {
+fn draw(report: &Report, folder: &std::path::Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let files = [
         ("rate.svg", by_rate()?),
@@ -219,9 +212,18 @@ fn by_rate() -> anyhow::Result<String> {
         }
         let title = format!("{length} functions, {}", if loss { "loss" } else { "latency" });
         let y = if loss { "% lost" } else { "us" };
-        let axes = Axes { title: &title, x: "Gbit/s", y, log_x: false, log_y: !loss };
-        let line = |name: &str, points| Line { name: name.to_owned(), points };
-        lines(area, &axes, &[line("every hop remote", far), line("near the card", near)])
+        let scale = if loss { Scale::Linear } else { Scale::Decades };
+        let chart = Chart {
+            title: &title,
+            x: Axis { name: "Gbit/s", scale: Scale::Linear, show: &short },
+            y: Axis { name: y, scale, show: &short },
+            legend: Legend::UpperLeft,
+        };
+        let all = [
+            Line::new("every hop remote", plot::colour(0), far),
+            Line::new("near the card", plot::colour(1), near),
+        ];
+        Ok(lines(area, &chart, &all)?)
     })
 }
 
@@ -230,7 +232,7 @@ fn by_policy(
     what: &str,
     unit: &str,
     value: impl Fn(&Outcome) -> f64,
-) -> anyhow::Result<String> {
+) -> Result<String, plot::Error> {
     let names = policies(report);
     let starts: Vec<&str> = Start::ALL.iter().map(|start| start.name()).collect();
     sheet(Pattern::ALL.len(), Pattern::ALL.len(), (560, 380), |at, area| {
@@ -246,26 +248,25 @@ fn by_policy(
 }
 
 /// The first two minutes of the runs that began alternating.
-fn over_time(report: &Report) -> anyhow::Result<String> {
+fn over_time(report: &Report) -> Result<String, plot::Error> {
     sheet(Pattern::ALL.len(), 1, (1100, 360), |at, area| {
         let pattern = Pattern::ALL[at];
         let chosen = report
             .outcomes
             .iter()
             .filter(|one| one.pattern == pattern && one.start == Start::Alternating);
-        let line = |one: &Outcome| Line {
-            name: one.policy.clone(),
-            points: one
-                .series_us
-                .iter()
-                .take(120)
-                .enumerate()
-                .map(|(s, us)| (s as f64, *us))
-                .collect(),
+        let line = |(at, one): (usize, &Outcome)| {
+            let points = one.series_us.iter().take(120).enumerate();
+            Line::new(&one.policy, plot::colour(at), points.map(|(s, us)| (s as f64, *us)))
         };
         let title = format!("latency from an alternating start, traffic on {}", pattern.name());
-        let axes = Axes { title: &title, x: "s", y: "us", log_x: false, log_y: true };
-        lines(area, &axes, &chosen.map(line).collect::<Vec<Line>>())
+        let chart = Chart {
+            title: &title,
+            x: Axis { name: "s", scale: Scale::Linear, show: &short },
+            y: Axis { name: "us", scale: Scale::Decades, show: &short },
+            legend: Legend::UpperLeft,
+        };
+        lines(area, &chart, &chosen.enumerate().map(line).collect::<Vec<Line>>())
     })
 }
 

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use indicatif::{BinaryBytes, ProgressBar};
 use serde::Serialize;
 use yasmin_topology::{CpuId, Effort, Latencies, Machine, NodeId, Origin, format_cpus, parse_cpus};
 
-use crate::figure;
+use yasmin_measure::{figure, table};
 
 /// Which machine is meant.
 #[derive(Args, Clone)]
@@ -116,7 +116,7 @@ fn measure(machine: &Machine, options: &Topology) -> anyhow::Result<Latencies> {
     let effort = Effort::default();
     let pairs = cpus.len() * cpus.len().saturating_sub(1) / 2;
     let progress = ProgressBar::new(pairs as u64 * u64::from(effort.passes))
-        .with_style(crate::progress::style())
+        .with_style(yasmin_measure::progress::style())
         .with_message("pairs of CPUs");
     let latencies = Latencies::measure(&cpus, effort, || progress.inc(1))?;
     progress.finish_and_clear();
@@ -166,18 +166,12 @@ fn text(machine: &Machine) -> String {
 }
 
 fn distances(machine: &Machine) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
     let ids = machine.nodes.iter().map(|node| node.id.to_string());
-    table.set_header(std::iter::once("node".to_owned()).chain(ids));
-    for (node, row) in machine.nodes.iter().zip(&machine.distances.table) {
+    let rows = machine.nodes.iter().zip(&machine.distances.table).map(|(node, row)| {
         let values = row.iter().map(u64::to_string);
-        table.add_row(std::iter::once(node.id.to_string()).chain(values));
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        std::iter::once(node.id.to_string()).chain(values).collect()
+    });
+    table::draw(std::iter::once("node".to_owned()).chain(ids), 0, rows)
 }
 
 fn latency_text(machine: &Machine, latencies: &Latencies) -> String {

@@ -3,18 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::anyhow;
 use indicatif::BinaryBytes;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::full_palette::{AMBER_300, GREY_200, GREY_500, GREY_700};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use yasmin_topology::{Cpu, CpuId, Latencies, Machine, Node};
 
 use super::shade;
-use crate::figure;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+use yasmin_measure::figure;
+use yasmin_measure::plot::{Area, Error, failed};
 
 const FONT: &str = "sans-serif";
 const NODE_WIDTH: i32 = 420;
@@ -27,7 +24,7 @@ const MAP: i32 = 640;
 /// Nodes beside each other at most.
 const ACROSS: usize = 2;
 
-pub fn draw(machine: &Machine, latencies: Option<&Latencies>) -> anyhow::Result<String> {
+pub fn draw(machine: &Machine, latencies: Option<&Latencies>) -> Result<String, Error> {
     let across = machine.nodes.len().clamp(1, ACROSS);
     let heights: Vec<i32> = machine
         .nodes
@@ -61,11 +58,7 @@ pub fn draw(machine: &Machine, latencies: Option<&Latencies>) -> anyhow::Result<
     Ok(svg)
 }
 
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("the picture cannot be drawn: {error}")
-}
-
-fn text(area: &Area<'_>, what: &str, at: (i32, i32), size: u32, from: HPos) -> anyhow::Result<()> {
+fn text(area: &Area<'_>, what: &str, at: (i32, i32), size: u32, from: HPos) -> Result<(), Error> {
     let style = (FONT, size).into_font().color(&BLACK).pos(Pos::new(from, VPos::Top));
     area.draw_text(what, &style, at).map_err(failed)
 }
@@ -98,7 +91,7 @@ fn draw_node(
     node: &Node,
     (left, top): (i32, i32),
     height: i32,
-) -> anyhow::Result<()> {
+) -> Result<(), Error> {
     let corners = [(left, top), (left + NODE_WIDTH, top + height)];
     area.draw(&Rectangle::new(corners, shade(node.id).filled())).map_err(failed)?;
     let heading = format!("node {}, {}", node.id, BinaryBytes(node.memory_bytes));
@@ -147,7 +140,7 @@ fn draw_map(
     machine: &Machine,
     latencies: &Latencies,
     (left, top): (i32, i32),
-) -> anyhow::Result<()> {
+) -> Result<(), Error> {
     let mut cpus: Vec<&Cpu> = machine.cpus.iter().collect();
     let measured = |id: CpuId| latencies.pairs.iter().any(|p| p.first == id || p.second == id);
     cpus.retain(|cpu| measured(cpu.id));

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
+use yasmin_measure::spread::Spread;
 use yasmin_tests::sys::{self, Fd, libc};
 
 const CALLS: u32 = 1000;
@@ -12,7 +13,7 @@ const BATCHES: usize = 101;
 
 /// Median over batches of the nanoseconds that one `call` takes.
 fn measure(name: &str, mut call: impl FnMut()) {
-    let mut samples: Vec<f64> = (0..BATCHES)
+    let samples = (0..BATCHES)
         .map(|_| {
             let begun = Instant::now();
             for _ in 0..CALLS {
@@ -21,8 +22,7 @@ fn measure(name: &str, mut call: impl FnMut()) {
             begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
         })
         .collect();
-    samples.sort_by(f64::total_cmp);
-    println!("{name}={}", samples[BATCHES / 2]);
+    println!("{name}={}", Spread::of(samples).median);
 }
 
 /// A TCP connection of this process with itself, and its listener.

@@ -16,6 +16,8 @@ mod waits;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use yasmin_measure::pairs::turns;
+use yasmin_measure::spread::Spread;
 use yasmin_tests::lab::{Knobs, Lab};
 use yasmin_tests::netns::Net;
 use yasmin_tests::process::Process;
@@ -43,14 +45,8 @@ fn main() -> ExitCode {
 /// Samples of one figure, in nanoseconds: without the library, and with it.
 #[derive(Default)]
 struct Figure {
-    plain_ns: Vec<f64>,
-    library_ns: Vec<f64>,
-}
-
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    plain_ns: Spread,
+    library_ns: Spread,
 }
 
 fn report(rounds: usize) -> std::io::Result<()> {
@@ -58,12 +54,12 @@ fn report(rounds: usize) -> std::io::Result<()> {
     let mut figures: BTreeMap<String, Figure> = BTreeMap::new();
     let mut ring_percent = f64::NAN;
     for round in 0..rounds {
-        for has_library in [round % 2 == 0, round % 2 != 0] {
+        for has_library in turns(2, round).map(|turn| turn == 0) {
             let mut note = |name: &str, ns: f64| {
                 let figure = figures.entry(name.to_owned()).or_default();
                 let samples =
                     if has_library { &mut figure.library_ns } else { &mut figure.plain_ns };
-                samples.push(ns);
+                samples.add(ns);
             };
             let knobs = Knobs::default();
             let lab = || {
@@ -98,7 +94,7 @@ fn report(rounds: usize) -> std::io::Result<()> {
             }
         }
     }
-    print(&figures, ring_percent);
+    print(&mut figures, ring_percent);
     Ok(())
 }
 
@@ -116,14 +112,16 @@ fn each_line(peer: &mut Process, note: &mut impl FnMut(&str, f64)) {
     }
 }
 
-fn print(figures: &BTreeMap<String, Figure>, ring_percent: f64) {
+fn print(figures: &mut BTreeMap<String, Figure>, ring_percent: f64) {
     println!("{:40} {:>10} {:>10} {:>10}", "medians, ns", "plain", "library", "more");
     let mut json = serde_json::Map::new();
     for (name, figure) in figures {
-        let (plain, library) = (median(&figure.plain_ns), median(&figure.library_ns));
+        figure.plain_ns.finish();
+        figure.library_ns.finish();
+        let (plain, library) = (figure.plain_ns.median, figure.library_ns.median);
         println!("{name:40} {plain:10.1} {library:10.1} {:10.1}", library - plain);
         let one = serde_json::json!({
-            "plain_ns": figure.plain_ns, "library_ns": figure.library_ns,
+            "plain_ns": figure.plain_ns.samples, "library_ns": figure.library_ns.samples,
             "plain_median_ns": plain, "library_median_ns": library,
         });
         json.insert(name.clone(), one);

@@ -4,6 +4,7 @@ use std::io::Result;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
+use yasmin_measure::spread::Spread;
 use yasmin_tests::sys::{self, Fd, libc};
 
 pub const BUSY: usize = 100;
@@ -101,16 +102,16 @@ pub fn drive(address: &str, port: &str, count: &str) -> Result<()> {
     for _ in 0..WARM_ROUNDS {
         round(epoll, &busy, &mut room)?;
     }
-    let mut samples = Vec::new();
+    let mut samples = Spread::default();
     for _ in 0..BATCHES {
         let begun = Instant::now();
         for _ in 0..ROUNDS {
             round(epoll, &busy, &mut room)?;
         }
-        samples.push(begun.elapsed().as_nanos() as f64 / (ROUNDS * BUSY) as f64);
+        samples.add(begun.elapsed().as_nanos() as f64 / (ROUNDS * BUSY) as f64);
     }
-    samples.sort_by(f64::total_cmp);
-    println!("a message, {BUSY} of {count} connections busy={}", samples[BATCHES / 2]);
+    samples.finish();
+    println!("a message, {BUSY} of {count} connections busy={}", samples.median);
     println!("done");
     // The driver asks the broker what went by ring; then it lets go.
     let mut line = String::new();

@@ -4,6 +4,8 @@ use std::io::{Error, Result};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use yasmin_measure::pairs::turns;
+use yasmin_measure::spread::Spread;
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 use yasmin_tests::runtimes::{self, Carried, Runtime};
@@ -49,12 +51,6 @@ fn lab(way: &str) -> Lab {
     }
 }
 
-fn median(samples: impl Iterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = samples.collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 pub fn run(words: &[&str]) -> Result<()> {
     let options = options(words)?;
     let own = std::env::current_exe()?;
@@ -70,9 +66,7 @@ pub fn run(words: &[&str]) -> Result<()> {
         let requests = runtime.thousands * 10 * options.scale;
         let mut results: [Vec<Carried>; 3] = Default::default();
         for round in 0..options.rounds {
-            for nth in 0..WAYS.len() {
-                // Each way is first in some round.
-                let at = (nth + round) % WAYS.len();
+            for at in turns(WAYS.len(), round) {
                 let lab = lab(WAYS[at]);
                 let carried = runtimes::run(&lab, runtime, &server, &own, requests);
                 eprintln!("{} {}: {carried:?}", runtime.name, WAYS[at]);
@@ -109,8 +103,11 @@ fn share(one: &Carried, requests: u32) -> f64 {
 }
 
 fn print_row(runtime: &Runtime, requests: u32, [plain, default, forced]: &[Vec<Carried>; 3]) {
-    let rate = |runs: &[Carried]| median(runs.iter().map(|one| one.requests_per_s));
-    let ring = |runs: &[Carried]| median(runs.iter().map(|one| share(one, requests)));
+    let median = |runs: &[Carried], of: &dyn Fn(&Carried) -> f64| {
+        Spread::of(runs.iter().map(of).collect()).median
+    };
+    let rate = |runs: &[Carried]| median(runs, &|one| one.requests_per_s);
+    let ring = |runs: &[Carried]| median(runs, &|one| share(one, requests));
     let base = rate(plain);
     let percent = |[ring, tcp]: [u64; 2]| ring as f64 * 100.0 / (ring + tcp).max(1) as f64;
     let last = default.last().cloned().unwrap_or_default();

@@ -5,22 +5,7 @@
 //! direction of a connection is a `Pattern` with a position, and positions are shared with
 //! forked children, so that whoever receives next knows what must come.
 //!
-//! ```text
-//! listen L v4 | accept L C | connect C ADDR PORT [nonblock] | close C | shutdown C wr
-//! send C 1000 [more+dontwait] [FORM] | recv C 1000 [peek] [FORM] | sendall | recvall | drain
-//! poll C in+out 100 | epoll E | epadd E C in+et | epmod | epdel E C | epwait E 100
-//! set C nodelay 1 | get C nodelay | names C | state C | unread C | unsent C | atmark C
-//! vec C FORM 10,null20,none30 [flags] | badheader C FORM KIND       see sys::memory
-//! async T COMMAND | asleep T | waiting T | kick T | join T | closing SEED ROUNDS   threads
-//! opening SEED ROUNDS | astray SEED ROUNDS
-//! handler once | ppoll C in 100 MASK | eppwait E 100 MASK | blocked COMMAND     signals
-//! pingpong C first LEN ROUNDS WAIT,WAIT | gather C LEN WAIT [US] | trickle C LEN SEED   see exchange
-//! announce C fcntl 1 | queue C 1 | signalled 100 | vforked C dup2 | badcall C FORM | unixlink U V
-//! barepoll C in 100 | bareselect | bareepwait E 100 | aiopoll C in 100       `bare` alone
-//! fork P | in P COMMAND | tell P COMMAND | hear P | kill P | reap P      children
-//! exec [plain] | spawn P [plain] | vspawn P [plain] [closing]   other programs, this one again
-//! dup C D | dup2 C D | dup3 C D | dupfd C D 100 | cloexec C 1 | pair U V | give U C | take V C
-//! ```
+//! `yasmin_tests::script::grammar` has all commands with their words.
 
 mod bytes;
 mod calls;

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use super::{Expect, Measured, READY, Workload, limit};
 use crate::demo::process::Process;
 use crate::demo::stage::{How, Side, Stage};
-use crate::demo::unit::Unit;
+use yasmin_measure::unit::Unit;
 
 pub struct Idle {
     cost: Cost,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::stage::{How, Stage};
-use super::unit::Unit;
+use yasmin_measure::unit::Unit;
 
 /// A server and a client, run once.
 pub trait Workload {

@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use super::{Expect, Measured, Workload, limit};
 use crate::demo::stage::{How, Side, Stage};
-use crate::demo::unit::Unit;
+use yasmin_measure::unit::Unit;
 
 pub struct PingPong {
     library: Library,

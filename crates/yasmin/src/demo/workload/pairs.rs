@@ -3,11 +3,11 @@
 use anyhow::Context;
 
 use super::{Expect, Measured, READY, Workload, limit};
-use crate::cpus;
 use crate::demo::process::Process;
 use crate::demo::stage::{How, Side, Stage};
-use crate::demo::unit::Unit;
 use crate::pingpong::client::Answer;
+use yasmin_measure::cpus;
+use yasmin_measure::unit::Unit;
 
 pub struct Pairs {
     key: &'static str,

@@ -4,7 +4,7 @@ use anyhow::Context;
 
 use super::{Measured, READY, Workload, limit};
 use crate::demo::stage::{How, Side, Stage};
-use crate::demo::unit::Unit;
+use yasmin_measure::unit::Unit;
 
 pub struct PingPong;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Context, bail};
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
@@ -11,6 +11,17 @@ use serde::Serialize;
 pub struct Pair {
     pub first: usize,
     pub second: usize,
+}
+
+/// Why a measurement has not the CPUs that it needs.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot read the allowed CPUs: {0}")]
+    Read(Errno),
+    #[error("cannot run on CPUs {cpus:?}: {why}")]
+    Pin { cpus: Vec<usize>, why: Errno },
+    #[error("two CPUs are needed, only CPUs {allowed:?} are allowed")]
+    TooFew { allowed: Vec<usize> },
 }
 
 /// Busier than this before the measurement begins, figures suffer.
@@ -34,23 +45,22 @@ impl Seat {
 }
 
 /// CPUs that this process may use.
-pub fn allowed() -> anyhow::Result<Vec<usize>> {
-    let set = sched_getaffinity(None).context("cannot read the allowed CPUs")?;
+pub fn allowed() -> Result<Vec<usize>, Error> {
+    let set = sched_getaffinity(None).map_err(Error::Read)?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
 /// Two allowed CPUs, if possible different cores of one package.
-pub fn choose() -> anyhow::Result<Pair> {
+pub fn choose() -> Result<Pair, Error> {
     let allowed = allowed()?;
-    let [first, rest @ ..] = allowed.as_slice() else { bail!("no CPU is allowed") };
-    let seat = Seat::of(*first);
-    let neighbour = |cpu: &&usize| {
-        let other = Seat::of(**cpu);
+    let [first, second, ..] = *allowed.as_slice() else { return Err(Error::TooFew { allowed }) };
+    let seat = Seat::of(first);
+    let neighbour = |cpu: &usize| {
+        let other = Seat::of(*cpu);
         other.package == seat.package && other.core != seat.core
     };
-    let second = rest.iter().find(neighbour).or(rest.first());
-    let Some(second) = second else { bail!("two CPUs are needed, only CPU {first} is allowed") };
-    Ok(Pair { first: *first, second: *second })
+    let second = allowed[1..].iter().copied().find(neighbour).unwrap_or(second);
+    Ok(Pair { first, second })
 }
 
 /// What makes the figures of this machine, now, less certain.
@@ -69,21 +79,22 @@ pub fn warnings(pair: Pair) -> Vec<String> {
 }
 
 /// Lets the calling thread, and those it starts, run on `cpus` only.
-pub fn allow_this_thread(cpus: &[usize]) -> anyhow::Result<()> {
+pub fn allow_this_thread(cpus: &[usize]) -> Result<(), Error> {
     let mut set = CpuSet::new();
     for cpu in cpus {
         set.set(*cpu);
     }
-    sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPUs {cpus:?}"))
+    sched_setaffinity(None, &set).map_err(|why| Error::Pin { cpus: cpus.to_vec(), why })
 }
 
 /// Pins the calling thread and returns where it was allowed before.
-pub fn pin_this_thread(cpu: usize) -> anyhow::Result<CpuSet> {
-    let previous = sched_getaffinity(None)?;
+pub fn pin_this_thread(cpu: usize) -> Result<CpuSet, Error> {
+    let previous = sched_getaffinity(None).map_err(Error::Read)?;
     allow_this_thread(&[cpu])?;
     Ok(previous)
 }
 
-pub fn restore_this_thread(previous: &CpuSet) -> anyhow::Result<()> {
-    Ok(sched_setaffinity(None, previous)?)
+pub fn restore_this_thread(previous: &CpuSet) -> Result<(), Error> {
+    let cpus = || (0..CpuSet::MAX_CPU).filter(|cpu| previous.is_set(*cpu)).collect();
+    sched_setaffinity(None, previous).map_err(|why| Error::Pin { cpus: cpus(), why })
 }

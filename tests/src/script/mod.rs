@@ -1,6 +1,8 @@
 //! Two `script` peers on one connection, and the comparison of what they saw on plain TCP with
 //! what they see on rings.
 
+pub mod grammar;
+
 use std::path::Path;
 
 use crate::lab::{Knobs, Lab, Mode};
@@ -150,14 +152,14 @@ impl Duo {
     /// Sends a command to `a` without waiting for its result.
     #[track_caller]
     pub fn end_a(&mut self, command: &str) {
-        self.a.say(command);
+        tell(&mut self.a, command);
         let status = self.a.wait();
         self.transcript.push(format!("a: {command} ended it: {status}"));
     }
 
     #[track_caller]
     pub fn end_b(&mut self, command: &str) {
-        self.b.say(command);
+        tell(&mut self.b, command);
         let status = self.b.wait();
         self.transcript.push(format!("b: {command} ended it: {status}"));
     }
@@ -174,9 +176,18 @@ impl Duo {
     }
 }
 
+/// Sends a command that the peer knows.
+#[track_caller]
+fn tell(peer: &mut Process, command: &str) {
+    if let Err(expected) = grammar::check(command) {
+        panic!("{command}: {expected}");
+    }
+    peer.say(command);
+}
+
 #[track_caller]
 fn ask(peer: &mut Process, command: &str) -> String {
-    peer.say(command);
+    tell(peer, command);
     match peer.next_line() {
         Some(result) => {
             assert!(!result.contains("script error"), "{command}: {result}");

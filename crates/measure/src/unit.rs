@@ -1,4 +1,4 @@
-//! What a workload's figure is, and which way is better.
+//! What a measured figure is, and which way is better.
 
 use serde::Serialize;
 
@@ -23,6 +23,14 @@ impl Unit {
             Self::Nanoseconds => figure::nanoseconds(value),
             Self::CpuPercent => format!("{value:.2} %"),
             Self::Bytes => figure::bytes(value),
+        }
+    }
+
+    /// What a better figure looks like.
+    pub fn direction(self) -> &'static str {
+        match self {
+            Self::Nanoseconds | Self::CpuPercent | Self::Bytes => "less is better",
+            Self::BitsPerSecond | Self::PerSecond => "more is better",
         }
     }
 
