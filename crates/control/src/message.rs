@@ -79,6 +79,8 @@ pub enum ToBroker {
     /// After `FromBroker::Send`. One descriptor beside it: the residue's memfd. The only message
     /// that brings one. Answered by `FromBroker::Left` or `Decline`.
     Keep,
+    /// A busy connection is not offered, for a reason that only its process knows: for the status.
+    Stays { role: Role, reason: Decline, socket: Socket },
     /// The process got a TCP socket over a Unix socket. Answered by `FromBroker::Residue` or
     /// `Decline`.
     Claim { version: u32, socket: Socket },
@@ -139,6 +141,12 @@ pub enum Decline {
     NoResidue = 9,
     /// It was handed over, and is held elsewhere too, so far.
     Shared = 10,
+    /// The library's: the program makes system calls on sockets past libc.
+    OwnCalls = 11,
+    /// The library's: an option of the socket's that only the kernel can serve.
+    Option = 12,
+    /// The library's: bytes went over it in ways that it did not see.
+    Unseen = 13,
 }
 
 impl Decline {
@@ -154,6 +162,9 @@ impl Decline {
             8 => Self::NoGuest,
             9 => Self::NoResidue,
             10 => Self::Shared,
+            11 => Self::OwnCalls,
+            12 => Self::Option,
+            13 => Self::Unseen,
             value => return Err(BadMessage::Reason { value }),
         })
     }
@@ -171,6 +182,9 @@ impl Decline {
             Self::NoGuest => "no program under yasmin in another guest at the other end",
             Self::NoResidue => "nothing was left for this socket",
             Self::Shared => "another process holds the socket too",
+            Self::OwnCalls => "the program makes system calls on sockets past libc",
+            Self::Option => "a socket option that only the kernel can serve",
+            Self::Unseen => "bytes went past libc's calls",
         }
     }
 }
@@ -196,6 +210,7 @@ const JOIN: u32 = 7;
 const LEAVE: u32 = 8;
 const CLAIM: u32 = 9;
 const KEEP: u32 = 10;
+const STAYS: u32 = 11;
 const WELCOME: u32 = 101;
 const REFUSED: u32 = 102;
 const CHANNEL: u32 = 103;
@@ -287,6 +302,9 @@ impl ToBroker {
                 let rest = role as u32 | if is_handed { HANDED } else { 0 };
                 socket.encode(OFFER, socket.number, id, rest)
             }
+            Self::Stays { role, reason, socket } => {
+                socket.encode(STAYS, socket.number, reason as u64, role as u32)
+            }
             Self::Release { id } => Fields::new(RELEASE, 0, id).encode(),
             Self::Grow { id, class } => Fields::new(GROW, u32::from(class), id).encode(),
             Self::Status { version } => Fields::new(STATUS, version, 0).encode(),
@@ -326,6 +344,11 @@ impl ToBroker {
                 id: fields.id,
                 role: Role::decode((fields.c >> 32) as u32 & !HANDED)?,
                 is_handed: (fields.c >> 32) as u32 & HANDED != 0,
+                socket: Socket::decode(fields.a, &fields, raw),
+            },
+            STAYS => Self::Stays {
+                role: Role::decode((fields.c >> 32) as u32)?,
+                reason: Decline::decode(u32::try_from(fields.id).unwrap_or(u32::MAX))?,
                 socket: Socket::decode(fields.a, &fields, raw),
             },
             RELEASE => Self::Release { id: fields.id },

@@ -46,6 +46,9 @@ fn reason(case: &Value) -> Decline {
         "no_guest" => Decline::NoGuest,
         "no_residue" => Decline::NoResidue,
         "shared" => Decline::Shared,
+        "own_calls" => Decline::OwnCalls,
+        "option" => Decline::Option,
+        "unseen" => Decline::Unseen,
         other => panic!("reason {other}"),
     }
 }
@@ -78,6 +81,7 @@ fn to_broker(case: &Value) -> ToBroker {
             is_handed: case["handed"].as_bool().unwrap_or(false),
             socket: socket(case),
         },
+        "stays" => ToBroker::Stays { role: role(case), reason: reason(case), socket: socket(case) },
         "release" => ToBroker::Release { id: hex(case, "id") },
         "grow" => ToBroker::Grow { id: hex(case, "id"), class: number(case, "class") as u8 },
         "status" => ToBroker::Status { version: number(case, "version") as u32 },

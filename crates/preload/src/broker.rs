@@ -72,6 +72,21 @@ pub fn offer(fd: c_int, id: u64, candidate: Candidate) -> bool {
     named(fd).is_some_and(|socket| send(ToBroker::Offer { id, role, is_handed, socket }, &[]))
 }
 
+/// A busy connection is not offered: `yasmin status` says why. The first ones of a process are
+/// enough, and the broker shows no more.
+pub fn stays(fd: c_int, candidate: Candidate, reason: Decline) {
+    const MOST: u32 = 16;
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    if TOLD.fetch_add(1, Ordering::Relaxed) >= MOST {
+        TOLD.store(MOST, Ordering::Relaxed);
+        return;
+    }
+    let role = if candidate.is_acceptor() { Role::Acceptor } else { Role::Connector };
+    if let Some(socket) = named(fd) {
+        send(ToBroker::Stays { role, reason, socket }, &[]);
+    }
+}
+
 /// `fd` as the broker is told of it. `None`: it is no socket with addresses.
 pub fn named(fd: c_int) -> Option<Socket> {
     let mut raw = [0u8; 28];

@@ -5,6 +5,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use yasmin_control::Decline;
+
 use crate::broker::{self, Reply};
 use crate::conn::{Conn, Handout};
 use crate::entry::{self, Entry};
@@ -152,6 +154,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     }
     if !text::is_clean() {
         if text::is_careful() {
+            broker::stays(fd, candidate, Decline::OwnCalls);
             holders::drop_slot(candidate.slot());
             table::clear(fd);
         }
@@ -169,6 +172,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         return;
     }
     if settings::need_tcp(fd) {
+        broker::stays(fd, candidate, Decline::Option);
         table::clear(fd);
         return;
     }
@@ -352,6 +356,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         conn.discard();
         if is_alone && !is_known {
             refuse(handout);
+            broker::stays(fd, candidate, Decline::Unseen);
             life::leave_to_others(fd);
             return true;
         }

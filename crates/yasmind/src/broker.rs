@@ -231,6 +231,10 @@ impl Broker {
                 let allowed = if is_handed { ends::held_once } else { Ok };
                 self.offered(token, id, role, &socket, allowed, now)
             }
+            Ok(ToBroker::Stays { role, reason, socket }) if greeted => {
+                self.stays(token, role, reason, &socket, now);
+                Ok(())
+            }
             Ok(ToBroker::Release { id }) if greeted => {
                 self.released(token, id);
                 Ok(())

@@ -236,3 +236,24 @@ fn a_stopped_broker_holds_no_end_back() {
         }
     }
 }
+
+/// What a process says of its own connections is shown, and no more of it than a screenful.
+#[test]
+fn reasons_of_the_library_are_shown_until_the_connection_is_offered() {
+    let broker = Broker::start(&[]);
+    let client = broker.client();
+    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+    let (role, reason) = (Role::Connector, Decline::Option);
+    for _ in 0..100 {
+        client.send(ToBroker::Stays { role, reason, socket: support::named(&connector) });
+    }
+    wait_until("it is shown", || !broker.status().connections.is_empty());
+    let shown = broker.status().connections;
+    assert!(shown.len() <= 16, "{}", shown.len());
+    assert_eq!(shown[0].reason.as_deref(), Some(reason.describe()));
+    assert_eq!(shown[0].ends[0].local, connector.local_addr().unwrap().to_string());
+    client.offer(1, role, &connector);
+    client.offer(2, Role::Acceptor, &acceptor);
+    client.channel();
+    wait_until("only the channel", || broker.status().connections.len() == 1);
+}

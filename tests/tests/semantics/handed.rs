@@ -1,5 +1,7 @@
 //! Sockets that another program serves than the one that accepted or connected: they get rings
-//! there, once no other process holds them (docs/architecture.md, "Sockets that change hands").
+//! there, once no other process holds them.
+//!
+//! Holds: spec/wire.md 6.5, unix(7), execve(2).
 
 use yasmin_tests::lab::Knobs;
 use yasmin_tests::netns::Net;

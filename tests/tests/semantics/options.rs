@@ -185,6 +185,28 @@ fn unread_bytes_are_told_beside_the_bytes() {
     });
 }
 
+/// Who looks why a busy connection stays on TCP is told.
+#[test]
+fn an_option_is_the_reason_that_is_shown() {
+    check(|duo| {
+        let (ip, port) = (duo.lab.a.v4(), duo.port().to_owned());
+        duo.b("socket C v4");
+        duo.b("set C timestamp 1");
+        assert_eq!(duo.quiet_b(&format!("connect C {ip} {port}")), "ok");
+        duo.a("accept L C");
+        duo.round_trips("C", 20);
+        if duo.lab.proves() {
+            let pid = duo.b.pid();
+            let status = duo.lab.status().unwrap();
+            let reason = status.connections.iter().find_map(|connection| {
+                let is_it = connection.ends.iter().any(|end| end.pid == pid);
+                connection.reason.clone().filter(|reason| is_it && reason.contains("option"))
+            });
+            assert!(reason.is_some(), "{status:#?}");
+        }
+    });
+}
+
 /// They go by ring all the same, and the end counts as a byte more: the program must not stop
 /// to read in front of it.
 #[test]

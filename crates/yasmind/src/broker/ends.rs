@@ -3,7 +3,7 @@
 use super::{Broker, Declined, End, EndState, Limits, User};
 use crate::channel::{Channel, EndLabel, end_bytes};
 use crate::client::Gone;
-use crate::facts::Facts;
+use crate::facts::{Facts, plain_end};
 use crate::memory;
 use crate::pairing::{Key, Outcome};
 use rustix::fd::AsFd;
@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Declined connections that `status` still shows.
 const DECLINED_SHOWN: usize = 256;
+
+/// Of one process, those that it says itself stay on TCP.
+const STAYING_SHOWN: usize = 16;
 
 impl Broker {
     pub(super) fn offered(
@@ -44,12 +47,60 @@ impl Broker {
         if client.ends.len() >= ENDS_PER_PROCESS || !has_room {
             return client.send(FromBroker::Decline { id, reason: Decline::TooMany }, &[]);
         }
+        // What was said of this connection before, or of an earlier one at these addresses.
+        let (local, peer) = (plain_end(socket.local), plain_end(socket.peer));
+        self.declined.retain(|declined| {
+            let label = &declined.label;
+            declined.client != token || (label.local, label.peer) != (local, peer)
+        });
         client.ends.insert(id, serial);
         user.ends += 1;
         self.ends.insert(serial, End { client: token, id, role, state: EndState::Between });
         let facts = self.look(token, socket).and_then(connected).and_then(allowed);
         self.found(serial, role, facts, now);
         Ok(())
+    }
+
+    /// What a process says of a connection that it does not offer: shown as it is told, to those who
+    /// see the process.
+    pub(super) fn stays(
+        &mut self,
+        token: u64,
+        role: Role,
+        reason: Decline,
+        socket: &Socket,
+        now: Instant,
+    ) {
+        let Some(client) = self.clients.get(&token) else { return };
+        let shown = self.declined.iter().filter(|declined| declined.client == token);
+        if shown.count() >= STAYING_SHOWN {
+            return;
+        }
+        let label = EndLabel {
+            uid: client.uid,
+            pid: client.pid,
+            program: client.program.clone(),
+            role,
+            local: plain_end(socket.local),
+            peer: plain_end(socket.peer),
+        };
+        // No offer has this name: it stays until its process ends.
+        self.show_declined(label, reason, token, u64::MAX, now);
+    }
+
+    fn show_declined(
+        &mut self,
+        label: EndLabel,
+        reason: Decline,
+        client: u64,
+        id: u64,
+        now: Instant,
+    ) {
+        if self.declined.len() >= DECLINED_SHOWN {
+            self.declined.pop_front();
+        }
+        let reason = reason.describe();
+        self.declined.push_back(Declined { label, reason, since: now, client, id });
     }
 
     pub(super) fn released(&mut self, token: u64, id: u64) {
@@ -271,12 +322,7 @@ impl Broker {
         let Some(end) = self.ends.remove(&serial) else { return };
         let label = facts.and_then(|facts| self.label_of(&end, facts));
         if let Some(label) = label {
-            if self.declined.len() >= DECLINED_SHOWN {
-                self.declined.pop_front();
-            }
-            let (client, id) = (end.client, end.id);
-            let reason = reason.describe();
-            self.declined.push_back(Declined { label, reason, since: now, client, id });
+            self.show_declined(label, reason, end.client, end.id, now);
         }
         let Some(client) = self.clients.get_mut(&end.client) else { return };
         client.ends.remove(&end.id);
