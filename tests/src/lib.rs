@@ -25,6 +25,7 @@ pub mod lab;
 pub mod netns;
 pub mod pattern;
 pub mod process;
+pub mod redis;
 pub mod runtimes;
 pub mod script;
 pub mod status;

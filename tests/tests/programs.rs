@@ -12,6 +12,7 @@ use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::{Net, free_port};
 use yasmin_tests::pattern::Pattern;
 use yasmin_tests::process::{Process, eventually};
+use yasmin_tests::redis;
 use yasmin_tests::status::{self, Bytes, Status};
 
 /// Ends the test where a program is missing.
@@ -101,19 +102,8 @@ fn redis() {
         let port = free_port();
         let (ip, port_text) = (lab.a.v4().to_string(), port.to_string());
         let folder = lab.folder.path().display().to_string();
-        let arguments = [
-            "--port",
-            &port_text,
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--protected-mode",
-            "no",
-            "--dir",
-            &folder,
-        ];
-        let mut server = start(&lab, 0, "redis-server", &arguments);
+        let arguments = redis::words(port, &folder, &redis::IN_MEMORY);
+        let mut server = lab.start("redis", &lab.a, &program("redis-server"), &arguments);
         server.wait_until_listening(&lab.a, port);
         let at = ["-h", &ip, "-p", &port_text];
         let common = ["-c", "50", "-n", "200000", "-t", "set,get", "-q"];

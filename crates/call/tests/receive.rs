@@ -1,16 +1,18 @@
 //! Receives of every kind on a real direction beside a model of TCP, step by step: each returns
 //! what the stream has, as a receive on TCP alone would, and sleeps only where the kernel wakes it.
 
+#[path = "../../ring/tests/direction/mod.rs"]
+mod direction;
+
 use std::collections::VecDeque;
 
+use direction::{Direction, byte_at};
 use proptest::prelude::*;
 use yasmin_call::receive::{Ahead, Asks, Receive, Sleep, Source};
 use yasmin_call::{EAGAIN, ECONNRESET, EFAULT, EINTR, Ret};
-use yasmin_ring::{Block, Broken, Pages, Phase, Publish, Receiver, ReceiverState, Room};
-use yasmin_ring::{Sender, SenderState, View};
+use yasmin_ring::{Broken, Pages, Phase, Publish, Receiver, Room, Sender, View};
 use yasmin_wait::Found;
-use yasmin_wire::layout::class_bytes;
-use yasmin_wire::{Position, State, Word};
+use yasmin_wire::State;
 
 const CLASS: u8 = 0;
 const EAGAINED: Ret = -EAGAIN;
@@ -74,11 +76,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![3 => event().prop_map(Step::Event), 2 => asks().prop_map(Step::Receive)]
 }
 
-/// The byte at a place of the program's stream.
-fn byte_at(place: usize) -> u8 {
-    ((place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
-}
-
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Open,
@@ -87,10 +84,7 @@ enum End {
 }
 
 struct World {
-    block: Block,
-    memory: Pages,
-    tx_state: SenderState,
-    rx_state: ReceiverState,
+    direction: Direction,
     under_way: VecDeque<u8>,
     arrived: VecDeque<u8>,
     end: End,
@@ -116,13 +110,11 @@ struct World {
 
 impl World {
     fn tx(&self) -> Sender<'_, Pages> {
-        let (block, state) = (&self.block, &self.tx_state);
-        Sender { block, state, memory: self.memory, max_class: CLASS, class_limit: CLASS }
+        self.direction.tx()
     }
 
     fn rx(&self) -> Receiver<'_, Pages> {
-        let (block, state) = (&self.block, &self.rx_state);
-        Receiver { block, state, memory: self.memory, max_class: CLASS }
+        self.direction.rx()
     }
 
     fn happens(&mut self, event: &Event) {
@@ -428,16 +420,8 @@ impl Source for World {
 }
 
 fn play(steps: &[Step], end: &Event) {
-    let start = Position::new(0);
-    let block = Block::new();
-    block.scribble(Word { tail: start, ..Word::INITIAL }.encode(), 0, start.get());
-    let mut ring = vec![0u8; class_bytes(CLASS) as usize];
     let mut world = World {
-        block,
-        // SAFETY: `ring` outlives the world.
-        memory: unsafe { Pages::new(ring.as_mut_ptr()) },
-        tx_state: SenderState::starting_at(start),
-        rx_state: ReceiverState::starting_at(start),
+        direction: Direction::new(0, CLASS),
         under_way: VecDeque::new(),
         arrived: VecDeque::new(),
         end: End::Open,

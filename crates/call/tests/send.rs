@@ -1,16 +1,17 @@
 //! Sends on a real direction beside a model of TCP, step by step: what they say they sent arrives,
 //! in order and once, and they wait only where TCP would.
 
+#[path = "../../ring/tests/direction/mod.rs"]
+mod direction;
+
 use std::collections::VecDeque;
 
+use direction::{Direction, byte_at};
 use proptest::prelude::*;
 use yasmin_call::send::{Asks, Health, Opening, Send, Sink};
 use yasmin_call::{EAGAIN, ECONNRESET, EFAULT, EINTR, Ret};
-use yasmin_ring::{Block, Broken, Pages, Publish, Receiver, ReceiverState, Room};
-use yasmin_ring::{Sender, SenderState, View, Write};
+use yasmin_ring::{Broken, Pages, Publish, Receiver, Room, Sender, View, Write};
 use yasmin_wait::Found;
-use yasmin_wire::layout::class_bytes;
-use yasmin_wire::{Position, Word};
 
 const CLASS: u8 = 0;
 /// What TCP takes before it is full.
@@ -66,16 +67,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![3 => event().prop_map(Step::Event), 2 => asks().prop_map(Step::Send)]
 }
 
-/// The byte at a place of the program's stream.
-fn byte_at(place: usize) -> u8 {
-    ((place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
-}
-
 struct World {
-    block: Block,
-    memory: Pages,
-    tx_state: SenderState,
-    rx_state: ReceiverState,
+    direction: Direction,
     tcp: VecDeque<u8>,
     tcp_sent: u64,
     tcp_read: u64,
@@ -96,13 +89,11 @@ struct World {
 
 impl World {
     fn tx(&self) -> Sender<'_, Pages> {
-        let (block, state) = (&self.block, &self.tx_state);
-        Sender { block, state, memory: self.memory, max_class: CLASS, class_limit: CLASS }
+        self.direction.tx()
     }
 
     fn rx(&self) -> Receiver<'_, Pages> {
-        let (block, state) = (&self.block, &self.rx_state);
-        Receiver { block, state, memory: self.memory, max_class: CLASS }
+        self.direction.rx()
     }
 
     fn look(&self) -> View {
@@ -352,16 +343,8 @@ impl Sink for World {
 }
 
 fn play(steps: &[Step]) {
-    let start = Position::new(0);
-    let block = Block::new();
-    block.scribble(Word { tail: start, ..Word::INITIAL }.encode(), 0, start.get());
-    let mut ring = vec![0u8; class_bytes(CLASS) as usize];
     let mut world = World {
-        block,
-        // SAFETY: `ring` outlives the world.
-        memory: unsafe { Pages::new(ring.as_mut_ptr()) },
-        tx_state: SenderState::starting_at(start),
-        rx_state: ReceiverState::starting_at(start),
+        direction: Direction::new(0, CLASS),
         tcp: VecDeque::new(),
         tcp_sent: 0,
         tcp_read: 0,

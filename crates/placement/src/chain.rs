@@ -29,15 +29,15 @@ pub struct Chain {
     pub functions: Vec<FunctionId>,
     pub traffic: Traffic,
     #[serde(default)]
-    pub entry: End,
+    pub entry: ChainEnd,
     #[serde(default)]
-    pub exit: End,
+    pub exit: ChainEnd,
 }
 
 /// Where a chain's traffic comes from, or goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum End {
+pub enum ChainEnd {
     /// The host's network card.
     #[default]
     Nic,
@@ -76,17 +76,23 @@ impl Chain {
     /// A chain that comes from the network card and goes back to it.
     pub fn new(name: &str, functions: &[FunctionId], traffic: Traffic) -> Self {
         let functions = functions.to_vec();
-        Self { name: name.to_owned(), functions, traffic, entry: End::Nic, exit: End::Nic }
+        Self {
+            name: name.to_owned(),
+            functions,
+            traffic,
+            entry: ChainEnd::Nic,
+            exit: ChainEnd::Nic,
+        }
     }
 }
 
-impl End {
+impl ChainEnd {
     /// The place of its node in the host, unless it is the function itself.
     pub(crate) fn place(self, host: &Host) -> Result<Option<usize>, Error> {
         let id = match self {
-            End::Nic => host.nic,
-            End::Node(id) => id,
-            End::Function => return Ok(None),
+            ChainEnd::Nic => host.nic,
+            ChainEnd::Node(id) => id,
+            ChainEnd::Function => return Ok(None),
         };
         host.place(id).map(Some).ok_or(Error::UnknownNode(id))
     }

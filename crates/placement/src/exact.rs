@@ -2,8 +2,11 @@
 //!
 //! Branch and bound: a function is tried at every node it may still be at, and what cannot be
 //! better than the best placement known (at first that of `adaptive`) is left out. The bounds
-//! come from [`crate::bound`]. When the steps are used up, the lowest bound of what is still
+//! come from [`bound`]. When the steps are used up, the lowest bound of what is still
 //! open is proven all the same.
+
+mod bound;
+mod forest;
 
 use std::cell::Cell;
 use std::collections::BinaryHeap;
@@ -11,11 +14,11 @@ use std::rc::Rc;
 
 use branch_and_bound::{BnbAwareContainer, Subproblem, SubproblemResolution, solve_with_container};
 
-use crate::bound::{Bounds, Relaxed};
 use crate::chain::{check, functions};
 use crate::problem::Problem;
 use crate::seats::seat;
 use crate::{Adaptive, Chain, Error, Host, Objective, Plan, Policy};
+use bound::{Bounds, Relaxed};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Exact {

@@ -18,14 +18,12 @@
 #![forbid(unsafe_code)]
 
 mod adaptive;
-mod bound;
 mod chain;
 mod chain_first;
 mod dice;
 mod error;
 mod exact;
 mod first_free;
-mod forest;
 mod host;
 mod model;
 mod numad_like;
@@ -41,7 +39,7 @@ pub mod simulation;
 mod state;
 
 pub use adaptive::Adaptive;
-pub use chain::{Chain, End, FunctionId, Traffic, Unit};
+pub use chain::{Chain, ChainEnd, FunctionId, Traffic, Unit};
 pub use chain_first::ChainFirst;
 pub use error::Error;
 pub use exact::{Exact, Proof};

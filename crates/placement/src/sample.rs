@@ -3,7 +3,7 @@
 use yasmin_topology::{CpuId, NodeId};
 
 use crate::dice::Dice;
-use crate::{Chain, End, FunctionId, Host, HostNode, Traffic};
+use crate::{Chain, ChainEnd, FunctionId, Host, HostNode, Traffic};
 
 /// How large a sample is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn chains(functions: usize, dice: &mut Dice) -> Vec<Chain> {
         let traffic = Traffic::bytes_s(1.25e6 * 10f64.powf(3.0 * dice.fraction()));
         let mut chain = Chain::new(&format!("chain {}", chains.len()), &own, traffic);
         if dice.below(10) == 0 {
-            (chain.entry, chain.exit) = (End::Function, End::Function);
+            (chain.entry, chain.exit) = (ChainEnd::Function, ChainEnd::Function);
         }
         chains.push(chain);
     }

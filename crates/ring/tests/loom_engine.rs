@@ -10,12 +10,11 @@
 
 mod model;
 
-use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::Ordering;
 use loom::thread;
-use model::{Link, explore};
+use model::explore;
 use std::sync::Arc;
-use yasmin_ring::{Publish, Room, View};
+use yasmin_ring::View;
 use yasmin_wait::{Budget, Found, Interests, Watched, wait};
 
 const UNIT_BYTES: usize = 2048;
@@ -32,31 +31,17 @@ enum Break {
     SleepBehindTcp,
 }
 
-struct Side {
-    link: Link,
-    lock: Mutex<()>,
-    sleepers: AtomicUsize,
-    broken: Break,
+/// Its extra is the rule that the test breaks.
+type Side = model::side::Side<Break>;
+
+fn side(broken: Break) -> Arc<Side> {
+    Arc::new(Side::new(UNIT_BYTES, broken))
 }
 
+/// What the waits below do beside looking.
 impl Side {
-    fn new(broken: Break) -> Arc<Self> {
-        let (link, lock) = (Link::new(UNIT_BYTES, 0), Mutex::new(()));
-        Arc::new(Self { link, lock, sleepers: AtomicUsize::new(0), broken })
-    }
-
-    fn look(&self) -> View {
-        self.link.rx().look(|| self.link.own_tcp_position()).unwrap()
-    }
-
-    fn take_tcp(&self) -> Option<u8> {
-        let unit = self.link.tcp.recv_now(1).first().copied();
-        self.link.rx().took_tcp(unit.map_or(0, |_| UNIT_BYTES as u64));
-        unit
-    }
-
     fn counts(&self, is_one_more: bool) {
-        if self.broken == Break::SleepUncounted {
+        if self.extra == Break::SleepUncounted {
             return;
         }
         if is_one_more {
@@ -73,36 +58,8 @@ impl Side {
     }
 
     fn park(&self) {
-        if self.broken != Break::SleepUnparked {
+        if self.extra != Break::SleepUnparked {
             self.link.rx().park();
-        }
-    }
-}
-
-fn sender(side: &Side, units: u8) {
-    let tx = side.link.tx();
-    for unit in 1..=units {
-        loop {
-            match tx.room(UNIT_BYTES).unwrap() {
-                Room::Tcp => {
-                    side.link.tcp.send(unit);
-                    tx.hint();
-                    break;
-                }
-                Room::Full => {
-                    tx.park().unwrap();
-                }
-                Room::Ring(write) => {
-                    let bytes = [unit; UNIT_BYTES];
-                    // SAFETY: `bytes` is readable for its length.
-                    unsafe { tx.fill(&write, 0, bytes.as_ptr(), bytes.len()) };
-                    let tcp_position = side.link.tcp.sent() * UNIT_BYTES as u64;
-                    if tx.publish(&write, UNIT_BYTES as u32, tcp_position).unwrap() == Publish::Done
-                    {
-                        break;
-                    }
-                }
-            }
         }
     }
 }
@@ -131,7 +88,7 @@ impl Interests for Recv<'_> {
                 View::Empty { .. } if rx.is_hinted() => {
                     rx.park();
                 }
-                View::Empty { .. } if is_spent && side.broken == Break::SleepUnparked => {
+                View::Empty { .. } if is_spent && side.extra == Break::SleepUnparked => {
                     side.counts(true);
                     return Found::Asleep;
                 }
@@ -178,7 +135,7 @@ impl Interests for Recv<'_> {
         let _guard = self.0.lock.lock().unwrap();
         self.0.counts(false);
         // In the kernel the wait and this are one step. Another one was faster, if it is None.
-        if self.0.broken == Break::SleepUnparked {
+        if self.0.extra == Break::SleepUnparked {
             return self
                 .0
                 .link
@@ -226,7 +183,7 @@ impl Interests for Poll<'_> {
     fn park(&mut self) -> Found<()> {
         self.side.counts(true);
         let _guard = self.side.lock.lock().unwrap();
-        if self.side.broken != Break::SleepUnparked {
+        if self.side.extra != Break::SleepUnparked {
             loop {
                 match self.side.look() {
                     View::Ring { .. } => {
@@ -238,7 +195,7 @@ impl Interests for Poll<'_> {
                     }
                     View::Tcp => break,
                     View::TcpUpTo { .. } => {
-                        self.naps = self.side.broken != Break::SleepBehindTcp;
+                        self.naps = self.side.extra != Break::SleepBehindTcp;
                         break;
                     }
                 }
@@ -262,9 +219,9 @@ impl Interests for Poll<'_> {
 /// Two threads in recv: each gets a unit.
 fn check_two_receivers(broken: Break) {
     explore(PREEMPTIONS, move || {
-        let side = Side::new(broken);
+        let side = side(broken);
         let (one, two) = (Arc::clone(&side), Arc::clone(&side));
-        let sending = thread::spawn(move || sender(&one, 2));
+        let sending = thread::spawn(move || one.send(2, true));
         let receiving = thread::spawn(move || wait(&mut Recv(&two)));
         let mut got = [wait(&mut Recv(&side)), receiving.join().unwrap()];
         sending.join().unwrap();
@@ -277,9 +234,9 @@ fn check_two_receivers(broken: Break) {
 /// wakes it at the latest.
 fn check_poll_beside_recv(broken: Break) {
     explore(PREEMPTIONS, move || {
-        let side = Side::new(broken);
+        let side = side(broken);
         let (one, two) = (Arc::clone(&side), Arc::clone(&side));
-        let sending = thread::spawn(move || sender(&one, 2));
+        let sending = thread::spawn(move || one.send(2, true));
         let polling = thread::spawn(move || wait(&mut Poll { side: &two, naps: false }));
         let first = wait(&mut Recv(&side));
         polling.join().unwrap();

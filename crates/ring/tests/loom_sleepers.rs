@@ -11,12 +11,11 @@
 
 mod model;
 
-use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::thread;
-use model::{Link, explore};
+use model::explore;
 use std::sync::Arc;
-use yasmin_ring::{Publish, Room, View};
+use yasmin_ring::View;
 
 const UNIT_BYTES: usize = 2048;
 const PREEMPTIONS: usize = 3;
@@ -34,61 +33,12 @@ enum Break {
     MarkLate,
 }
 
-struct Side {
-    link: Link,
-    lock: Mutex<()>,
-    sleepers: AtomicUsize,
-    /// The direction is open, or about to be offered: for sleepers that look at it without
-    /// the lock.
-    marked: AtomicBool,
-}
+/// Its extra: the direction is open, or about to be offered, for sleepers that look at it without
+/// the lock.
+type Side = model::side::Side<AtomicBool>;
 
-impl Side {
-    fn new() -> Self {
-        Self {
-            link: Link::new(UNIT_BYTES, 0),
-            lock: Mutex::new(()),
-            sleepers: AtomicUsize::new(0),
-            marked: AtomicBool::new(false),
-        }
-    }
-
-    fn look(&self) -> View {
-        self.link.rx().look(|| self.link.own_tcp_position()).unwrap()
-    }
-
-    fn take_tcp(&self, most: usize) -> Option<u8> {
-        let unit = self.link.tcp.recv_now(most).first().copied();
-        self.link.rx().took_tcp(unit.map_or(0, |_| UNIT_BYTES as u64));
-        unit
-    }
-}
-
-fn sender(side: &Side) {
-    let tx = side.link.tx();
-    for unit in 1..=2 {
-        loop {
-            match tx.room(UNIT_BYTES).unwrap() {
-                Room::Tcp => {
-                    side.link.tcp.send(unit);
-                    break;
-                }
-                Room::Full => {
-                    tx.park().unwrap();
-                }
-                Room::Ring(write) => {
-                    let bytes = [unit; UNIT_BYTES];
-                    // SAFETY: `bytes` is readable for its length.
-                    unsafe { tx.fill(&write, 0, bytes.as_ptr(), bytes.len()) };
-                    let tcp_position = side.link.tcp.sent() * UNIT_BYTES as u64;
-                    if tx.publish(&write, UNIT_BYTES as u32, tcp_position).unwrap() == Publish::Done
-                    {
-                        break;
-                    }
-                }
-            }
-        }
-    }
+fn side() -> Arc<Side> {
+    Arc::new(Side::new(UNIT_BYTES, AtomicBool::new(false)))
 }
 
 /// recv of one unit that sleeps in the kernel, every time under the lock before it does.
@@ -101,7 +51,7 @@ fn recv_one(side: &Side, broken: Break) -> u8 {
         let guard = side.lock.lock().unwrap();
         let unit = loop {
             match side.look() {
-                View::TcpUpTo { .. } => break side.take_tcp(1),
+                View::TcpUpTo { .. } => break side.take_tcp(),
                 View::Ring { .. } => break side.link.read_ring(1).first().copied(),
                 View::Tcp => break None,
                 View::Empty { .. } => {
@@ -123,7 +73,7 @@ fn recv_one(side: &Side, broken: Break) -> u8 {
         // In the kernel this is one step with the wait; the lock stands for that.
         let guard = side.lock.lock().unwrap();
         if side.look() == View::Tcp
-            && let Some(unit) = side.take_tcp(1)
+            && let Some(unit) = side.take_tcp()
         {
             return unit;
         }
@@ -138,14 +88,14 @@ fn try_recv(side: &Side, broken: Break) -> Option<u8> {
     let mut offered = false;
     loop {
         match side.look() {
-            View::TcpUpTo { .. } => return side.take_tcp(1),
+            View::TcpUpTo { .. } => return side.take_tcp(),
             View::Ring { .. } => return side.link.read_ring(1).first().copied(),
             View::Empty { .. } if offered => return None,
             View::Empty { .. } => {
                 rx.park();
             }
             View::Tcp => {
-                if let Some(unit) = side.take_tcp(1) {
+                if let Some(unit) = side.take_tcp() {
                     return Some(unit);
                 }
                 let ignore = broken == Break::IgnoreSleepers;
@@ -167,9 +117,9 @@ fn try_recv(side: &Side, broken: Break) -> Option<u8> {
 /// Whoever does not get its unit from the first thread's tries gets it asleep.
 fn check_recv(broken: Break) {
     explore(PREEMPTIONS, move || {
-        let side = Arc::new(Side::new());
+        let side = side();
         let (one, two) = (Arc::clone(&side), Arc::clone(&side));
-        let sending = thread::spawn(move || sender(&one));
+        let sending = thread::spawn(move || one.send(2, false));
         let sleeping = thread::spawn(move || recv_one(&two, broken));
         let mut got = Vec::new();
         for _ in 0..2 {
@@ -195,7 +145,7 @@ fn wait_marked(side: &Side, broken: Break) {
         fence(Ordering::SeqCst);
     }
     let mut ready = false;
-    if side.marked.load(Ordering::Relaxed) {
+    if side.extra.load(Ordering::Relaxed) {
         let _guard = side.lock.lock().unwrap();
         ready = loop {
             match side.look() {
@@ -222,15 +172,15 @@ fn offer_marked(side: &Side, broken: Break) {
         if side.sleepers.load(Ordering::Relaxed) > 0 {
             return;
         }
-        side.marked.store(true, Ordering::Relaxed);
+        side.extra.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     } else {
-        side.marked.store(true, Ordering::Relaxed);
+        side.extra.store(true, Ordering::Relaxed);
         if broken != Break::NoFence {
             fence(Ordering::SeqCst);
         }
         if side.sleepers.load(Ordering::Relaxed) > 0 {
-            side.marked.store(false, Ordering::Relaxed);
+            side.extra.store(false, Ordering::Relaxed);
             return;
         }
     }
@@ -239,10 +189,10 @@ fn offer_marked(side: &Side, broken: Break) {
 
 fn check_marked(broken: Break) {
     explore(PREEMPTIONS, move || {
-        let side = Arc::new(Side::new());
+        let side = side();
         let (one, two) = (Arc::clone(&side), Arc::clone(&side));
         let waiting = thread::spawn(move || wait_marked(&two, broken));
-        let sending = thread::spawn(move || sender(&one));
+        let sending = thread::spawn(move || one.send(2, false));
         offer_marked(&side, broken);
         // Every unit must wake the waiter, by ring or by TCP.
         waiting.join().unwrap();

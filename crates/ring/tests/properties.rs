@@ -2,15 +2,15 @@
 //! nothing that a hostile one writes may do harm.
 #![cfg(not(loom))]
 
+mod direction;
 mod hostile;
 
 use std::collections::VecDeque;
 
+use direction::{Direction, byte_at};
 use proptest::prelude::*;
-use yasmin_ring::{Block, Pages, Publish, Receiver, ReceiverState, Room, Sender, SenderState};
-use yasmin_ring::{View, Write};
+use yasmin_ring::{Pages, Publish, Receiver, Room, Sender, View, Write};
 use yasmin_wire::layout::class_bytes;
-use yasmin_wire::{Position, Word};
 
 const MAX_CLASS: u8 = 2;
 
@@ -58,16 +58,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The byte at a place of the program's stream.
-fn byte_at(place: u64) -> u8 {
-    (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
-}
-
 struct World {
-    block: Block,
-    memory: Pages,
-    tx_state: SenderState,
-    rx_state: ReceiverState,
+    direction: Direction,
     write: Option<(Write, usize)>,
     /// Sent and under way; arrived and unread.
     under_way: VecDeque<u8>,
@@ -80,13 +72,11 @@ struct World {
 
 impl World {
     fn tx(&self) -> Sender<'_, Pages> {
-        let (block, state) = (&self.block, &self.tx_state);
-        Sender { block, state, memory: self.memory, max_class: MAX_CLASS, class_limit: MAX_CLASS }
+        self.direction.tx()
     }
 
     fn rx(&self) -> Receiver<'_, Pages> {
-        let (block, state) = (&self.block, &self.rx_state);
-        Receiver { block, state, memory: self.memory, max_class: MAX_CLASS }
+        self.direction.rx()
     }
 
     fn stream(&self, len_bytes: usize) -> Vec<u8> {
@@ -233,16 +223,8 @@ impl World {
 }
 
 fn honest(start: u64, steps: &[Step]) {
-    let start = Position::new(start);
-    let block = Block::new();
-    block.scribble(Word { tail: start, ..Word::INITIAL }.encode(), 0, start.get());
-    let mut ring = vec![0u8; class_bytes(MAX_CLASS) as usize];
     let mut world = World {
-        block,
-        // SAFETY: `ring` outlives the world.
-        memory: unsafe { Pages::new(ring.as_mut_ptr()) },
-        tx_state: SenderState::starting_at(start),
-        rx_state: ReceiverState::starting_at(start),
+        direction: Direction::new(start, MAX_CLASS),
         write: None,
         under_way: VecDeque::new(),
         arrived: VecDeque::new(),

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::function::End;
+use crate::function::LinkEnd;
 use crate::rate::Edge;
 
 /// A path of functions, from a card or not.
@@ -33,7 +33,7 @@ struct Rests<'a> {
     edges: &'a [Edge],
     left: Vec<f64>,
     /// By number: an end and its edges.
-    ends: Vec<(&'a End, Vec<usize>)>,
+    ends: Vec<(&'a LinkEnd, Vec<usize>)>,
     /// Of each edge the numbers of its ends.
     joins: Vec<[usize; 2]>,
 }
@@ -46,7 +46,7 @@ impl<'a> Rests<'a> {
             ends: Vec::new(),
             joins: Vec::new(),
         };
-        let mut numbers: HashMap<&End, usize> = HashMap::new();
+        let mut numbers: HashMap<&LinkEnd, usize> = HashMap::new();
         for (at, edge) in edges.iter().enumerate() {
             let join = [&edge.a, &edge.b].map(|end| {
                 let number = *numbers.entry(end).or_insert(rests.ends.len());
@@ -172,7 +172,7 @@ fn widest(rests: &Rests, is_open: impl Fn(usize) -> bool) -> Option<Path> {
 impl Path {
     fn found(&self, rests: &Rests, rate: f64) -> Found {
         let card = |end: Option<&usize>| match end.map(|end| rests.ends[*end].0) {
-            Some(End::Nic(name)) => Some(name.clone()),
+            Some(LinkEnd::Nic(name)) => Some(name.clone()),
             _ => None,
         };
         let functions = self.ends.iter().filter_map(|end| rests.function(*end));
@@ -198,8 +198,8 @@ mod tests {
 
     fn edge(a: &str, b: &str, rate: f64) -> Edge {
         let end = |name: &str| match name.strip_prefix("nic:") {
-            Some(card) => End::Nic(card.into()),
-            None => End::Function(name.into()),
+            Some(card) => LinkEnd::Nic(card.into()),
+            None => LinkEnd::Function(name.into()),
         };
         Edge { a: end(a), b: end(b), rate, dropped: 0.0, origins: vec![format!("{a}{b}")] }
     }

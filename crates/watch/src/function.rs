@@ -51,13 +51,13 @@ impl Function {
 /// Where a link ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum End {
+pub enum LinkEnd {
     Function(String),
     /// A network card of the host, by its interface or PCI address.
     Nic(String),
 }
 
-impl End {
+impl LinkEnd {
     pub fn function(&self) -> Option<&str> {
         match self {
             Self::Function(name) => Some(name),
@@ -66,7 +66,7 @@ impl End {
     }
 }
 
-impl std::fmt::Display for End {
+impl std::fmt::Display for LinkEnd {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Function(name) => out.write_str(name),
@@ -94,8 +94,8 @@ pub enum Path {
 pub struct Link {
     /// Tells this counter from every other of its source, for as long as it counts.
     pub id: String,
-    pub a: End,
-    pub b: End,
+    pub a: LinkEnd,
+    pub b: LinkEnd,
     pub path: Path,
     /// Where this edge is known from, for people: "veth fw-a", "yasmin 10.0.0.1:80".
     pub origin: String,

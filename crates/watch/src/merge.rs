@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::function::{End, Function, Layout, Link, Process, Target};
+use crate::function::{Function, Layout, Link, LinkEnd, Process, Target};
 
 /// All sources' functions, and links with the place of their counter among those of all sources.
 #[derive(Debug, Default)]
@@ -32,8 +32,8 @@ pub fn merge(layouts: &[(&'static str, Arc<Layout>)]) -> Merged {
         .iter()
         .flat_map(|(source, layout)| layout.links.iter().map(move |link| (source, link)));
     for (at, (source, link)) in links.enumerate() {
-        let end = |end: &End| match end {
-            End::Function(name) => End::Function(names.get(name).unwrap_or(name).clone()),
+        let end = |end: &LinkEnd| match end {
+            LinkEnd::Function(name) => LinkEnd::Function(names.get(name).unwrap_or(name).clone()),
             other => other.clone(),
         };
         let (a, b) = (end(&link.a), end(&link.b));
@@ -113,8 +113,8 @@ mod tests {
     fn link(a: &str, b: &str) -> Link {
         Link {
             id: "1".into(),
-            a: End::Function(a.into()),
-            b: End::Function(b.into()),
+            a: LinkEnd::Function(a.into()),
+            b: LinkEnd::Function(b.into()),
             path: Path::Memory,
             origin: String::new(),
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::function::{End, Function, Layout, Process};
+use crate::function::{Function, Layout, LinkEnd, Process};
 use crate::merge::merge;
 use crate::overrides::Overrides;
 use crate::process;
@@ -148,7 +148,7 @@ impl Observer {
         self.remember(merged.functions);
         let counts =
             |name: &str| self.known.get(name).is_some_and(|known| known.readings >= self.probation);
-        let is_known = |end: &End| end.function().is_none_or(counts);
+        let is_known = |end: &LinkEnd| end.function().is_none_or(counts);
         merged.links.retain(|(_, link)| is_known(&link.a) && is_known(&link.b));
         self.rates.arrange(&merged.links);
         self.functions.clear();
@@ -207,7 +207,7 @@ mod tests {
     /// Functions in a row, and what the links between them count.
     fn reading(functions: &[&str], bytes: &[u64]) -> Reading {
         let link = |(at, bytes): (usize, &u64)| {
-            let end = |at: usize| End::Function(functions[at].into());
+            let end = |at: usize| LinkEnd::Function(functions[at].into());
             let (a, b, id) = (end(at), end(at + 1), functions[at + 1].into());
             let link = Link { id, a, b, path: Path::Memory, origin: "script".into() };
             (link, Counter { bytes: *bytes, ..Counter::default() })

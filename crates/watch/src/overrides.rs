@@ -22,7 +22,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::discover::Found;
-use crate::function::{End, Function, Process, Target};
+use crate::function::{Function, LinkEnd, Process, Target};
 use crate::process;
 use crate::rate::Edge;
 
@@ -178,7 +178,7 @@ impl Overrides {
         edges: &[Edge],
     ) -> (Vec<Edge>, Vec<Found>) {
         let mut left: Vec<Edge> = edges.to_vec();
-        let ignored = |end: &End| {
+        let ignored = |end: &LinkEnd| {
             let name = end.function().unwrap_or_default();
             self.ignore.iter().any(|ignore| is_called(name, &ignore.function))
         };
@@ -190,10 +190,10 @@ impl Overrides {
             if names.is_empty() {
                 continue;
             }
-            let mut ends: Vec<End> = chain.entry.iter().cloned().map(End::Nic).collect();
-            ends.extend(names.iter().cloned().map(End::Function));
-            ends.extend(chain.exit.iter().cloned().map(End::Nic));
-            let joins = |edge: &Edge, pair: &[End]| {
+            let mut ends: Vec<LinkEnd> = chain.entry.iter().cloned().map(LinkEnd::Nic).collect();
+            ends.extend(names.iter().cloned().map(LinkEnd::Function));
+            ends.extend(chain.exit.iter().cloned().map(LinkEnd::Nic));
+            let joins = |edge: &Edge, pair: &[LinkEnd]| {
                 (edge.a == pair[0] && edge.b == pair[1]) || (edge.a == pair[1] && edge.b == pair[0])
             };
             let measured = ends.windows(2).flat_map(|pair| {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn edge(a: &str, b: &str, rate: f64) -> Edge {
-        let (a, b) = (End::Function(a.into()), End::Function(b.into()));
+        let (a, b) = (LinkEnd::Function(a.into()), LinkEnd::Function(b.into()));
         Edge { a, b, rate, dropped: 0.0, origins: Vec::new() }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use yasmin_placement::{Chain, End, Error, FunctionId, Host, Plan, Seat, Traffic};
+use yasmin_placement::{Chain, ChainEnd, Error, FunctionId, Host, Plan, Seat, Traffic};
 use yasmin_topology::{CpuId, Machine, NodeId};
 
 use crate::discover::Found;
@@ -62,8 +62,8 @@ impl Problem {
             let end = |card: &Option<String>| match card {
                 Some(name) => card_node(machine, name)
                     .filter(|node| host.place(*node).is_some())
-                    .map_or(End::Nic, End::Node),
-                None => End::Function,
+                    .map_or(ChainEnd::Nic, ChainEnd::Node),
+                None => ChainEnd::Function,
             };
             (!functions.is_empty()).then(|| Chain {
                 name: format!("{}", at + 1),

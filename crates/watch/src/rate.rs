@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::function::{Counter, End, Link, Path};
+use crate::function::{Counter, Link, LinkEnd, Path};
 
 /// Two ends and what passes between them, by all sources together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
-    pub a: End,
-    pub b: End,
+    pub a: LinkEnd,
+    pub b: LinkEnd,
     /// Bytes a second, both directions.
     pub rate: f64,
     /// Packets lost a second.
@@ -62,7 +62,7 @@ impl Rates {
         let before = std::mem::take(&mut self.links);
         let mut last: HashMap<String, Option<Last>> =
             before.into_iter().map(|link| (link.id, link.last)).collect();
-        let mut pairs: BTreeMap<(&End, &End), Vec<usize>> = BTreeMap::new();
+        let mut pairs: BTreeMap<(&LinkEnd, &LinkEnd), Vec<usize>> = BTreeMap::new();
         for (at, (_, link)) in links.iter().enumerate() {
             let key = if link.a <= link.b { (&link.a, &link.b) } else { (&link.b, &link.a) };
             pairs.entry(key).or_default().push(at);
@@ -164,8 +164,8 @@ mod tests {
     fn link(id: &str, path: Path, bytes: u64) -> Counted {
         let link = Link {
             id: id.into(),
-            a: End::Function("b".into()),
-            b: End::Function("a".into()),
+            a: LinkEnd::Function("b".into()),
+            b: LinkEnd::Function("a".into()),
             path,
             origin: id.into(),
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use yasmin_topology::{CpuId, Machine, NodeId};
 
-use crate::function::{End, Function};
+use crate::function::{Function, LinkEnd};
 use crate::shift::Sensitivity;
 
 pub const VERSION: u32 = 1;
@@ -77,8 +77,8 @@ pub enum Record {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeName {
-    pub a: End,
-    pub b: End,
+    pub a: LinkEnd,
+    pub b: LinkEnd,
     #[serde(default)]
     pub origins: Vec<String>,
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::function::End;
+use crate::function::LinkEnd;
 use crate::rate::Edge;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub struct Detector {
 
 /// One edge over time.
 struct Track {
-    ends: (End, End),
+    ends: (LinkEnd, LinkEnd),
     /// Its share of all traffic, now and at the look before.
     share: f64,
     before: f64,
@@ -80,7 +80,7 @@ struct Track {
 }
 
 impl Track {
-    fn new(ends: (End, End)) -> Self {
+    fn new(ends: (LinkEnd, LinkEnd)) -> Self {
         Self { ends, share: 0.0, before: 0.0, reference: 0.0, sums: [0.0; 2] }
     }
 }
@@ -164,7 +164,7 @@ impl Detector {
     /// Other edges than before.
     fn follow(&mut self, edges: &[Edge]) {
         let before = std::mem::take(&mut self.tracks).into_iter();
-        let mut before: BTreeMap<(End, End), Track> =
+        let mut before: BTreeMap<(LinkEnd, LinkEnd), Track> =
             before.map(|track| (track.ends.clone(), track)).collect();
         self.present = edges.len();
         for edge in edges {
@@ -202,7 +202,7 @@ impl Detector {
     }
 }
 
-fn title(key: &(End, End)) -> String {
+fn title(key: &(LinkEnd, LinkEnd)) -> String {
     format!("{} - {}", key.0, key.1)
 }
 

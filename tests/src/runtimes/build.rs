@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::installed::find_or_say;
+use crate::redis;
 
 /// A program and its arguments. It says `port NUMBER` when it listens, or listens on a port that
 /// it was given.
@@ -138,10 +139,6 @@ pub fn go(folder: &Path) -> Option<Server> {
 
 pub fn redis(folder: &Path) -> Option<Server> {
     let port = crate::netns::free_port();
-    let (port_text, folder) = (port.to_string(), folder.display().to_string());
-    let words = ["--port", &port_text, "--save", "", "--appendonly", "no", "--dir", &folder];
-    let mut server = Server::new(find_or_say("redis-server")?, &words);
-    server.arguments.extend(["--protected-mode", "no"].map(str::to_owned));
-    server.port = Some(port);
-    Some(server)
+    let arguments = redis::words(port, &folder.display().to_string(), &redis::IN_MEMORY);
+    Some(Server { program: find_or_say("redis-server")?, arguments, port: Some(port) })
 }

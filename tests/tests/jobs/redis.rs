@@ -2,6 +2,7 @@
 
 use yasmin_tests::job::{self, Job, Rings, Stage};
 use yasmin_tests::process::{Process, eventually};
+use yasmin_tests::redis;
 
 #[test]
 fn persistence_and_replication() {
@@ -24,25 +25,15 @@ struct Server {
 }
 
 fn start(stage: &Stage, is_master: bool, folder: &str, port: u16, more: &[&str]) -> Server {
-    let port_text = port.to_string();
-    let common = [
-        "--port",
-        &port_text,
-        "--dir",
-        folder,
-        "--protected-mode",
-        "no",
-        "--enable-debug-command",
-        "yes",
-    ];
-    let words = [&common, more].concat();
+    let more = [&["--enable-debug-command", "yes"], more].concat();
+    let words = redis::words(port, folder, &more);
     let line = if is_master {
         stage.server("redis-server", &words)
     } else {
         stage.client("redis-server", &words)
     };
     let site = if is_master { &stage.lab.a } else { &stage.lab.b };
-    Server { process: line.listen(port), port: port_text, ip: site.v4().to_string() }
+    Server { process: line.listen(port), port: port.to_string(), ip: site.v4().to_string() }
 }
 
 /// One command, from the clients' site.
@@ -80,7 +71,7 @@ fn run(stage: &Stage) {
 
     let mut loads = benchmark(&[]);
     loads.release();
-    let replicaof = ["--replicaof", &master.ip, &master.port, "--save", "", "--appendonly", "no"];
+    let replicaof = [&["--replicaof", &master.ip, &master.port][..], &redis::IN_MEMORY].concat();
     let mut replica = start(stage, false, &replica_folder, replica_port, &replicaof);
     for word in ["bgsave", "bgrewriteaof"] {
         ask(stage, &master, &[word]);
@@ -110,8 +101,7 @@ fn run(stage: &Stage) {
     ask(stage, &replica, &["bgsave"]);
     await_info(stage, &replica, "persistence", "rdb_bgsave_in_progress:0");
     replica.process.terminate();
-    let restored = ["--save", "", "--appendonly", "no"];
-    let mut restored = start(stage, false, &replica_folder, replica_port, &restored);
+    let mut restored = start(stage, false, &replica_folder, replica_port, &redis::IN_MEMORY);
     await_info(stage, &restored, "persistence", "\nloading:0");
     assert_eq!(digest(&restored), expected, "what the replica's dump restores differs");
     restored.process.terminate();

@@ -2,6 +2,8 @@
 //! which a receiver can sleep.
 #![allow(dead_code)]
 
+pub mod side;
+
 use std::collections::VecDeque;
 
 use loom::cell::UnsafeCell;

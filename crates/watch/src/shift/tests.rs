@@ -2,8 +2,8 @@ use super::*;
 
 fn edges(rates: &[f64]) -> Vec<Edge> {
     let edge = |(at, rate): (usize, &f64)| Edge {
-        a: End::Function(format!("{at:03}a")),
-        b: End::Function(format!("{at:03}b")),
+        a: LinkEnd::Function(format!("{at:03}a")),
+        b: LinkEnd::Function(format!("{at:03}b")),
         rate: *rate,
         dropped: 0.0,
         origins: Vec::new(),

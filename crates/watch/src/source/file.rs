@@ -16,7 +16,7 @@ use std::time::Instant;
 use serde::Deserialize;
 
 use super::{Source, Trouble};
-use crate::function::{Counter, End, Function, Link, Path, Reading, Target};
+use crate::function::{Counter, Function, Link, LinkEnd, Path, Reading, Target};
 use crate::process;
 
 pub enum Origin {
@@ -138,8 +138,8 @@ impl Document {
         }
         for (at, edge) in self.links.into_iter().enumerate() {
             let end = |field: &str, name: &str| match name.strip_prefix("nic:") {
-                Some(card) => Ok(End::Nic(card.to_owned())),
-                None if names.contains(name) => Ok(End::Function(name.to_owned())),
+                Some(card) => Ok(LinkEnd::Nic(card.to_owned())),
+                None if names.contains(name) => Ok(LinkEnd::Function(name.to_owned())),
                 None => Err(format!("links[{at}].{field}: no function is called {name:?}")),
             };
             let (a, b) = (end("from", &edge.from)?, end("to", &edge.to)?);

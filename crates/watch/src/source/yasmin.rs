@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use yasmin_control::status::{Connection, Direction, End as ConnectionEnd, Status};
+use yasmin_control::status::{Connection, Direction, End, Status};
 
 use super::{Source, Trouble};
-use crate::function::{Counter, End, Function, Link, Path, Process, Reading, Target};
+use crate::function::{Counter, Function, Link, LinkEnd, Path, Process, Reading, Target};
 use crate::process;
 
 /// Asks the broker.
@@ -53,7 +53,7 @@ fn read(
     let mut names = HashMap::new();
     for connection in &status.connections {
         let [a, b] = connection.ends.as_slice() else { continue };
-        let mut name = |end: &ConnectionEnd| {
+        let mut name = |end: &End| {
             let name = names.entry(end.pid).or_insert_with(|| {
                 let process = identify(end.pid)?;
                 let name = process::label(end.pid, &end.program);
@@ -80,8 +80,8 @@ fn links(connection: &Connection, names: [&String; 2], fresh: bool) -> [(Link, C
     let link = |path: Path, way: &str, bytes: u64| {
         let link = Link {
             id: format!("{} {} {} {} {way}", a.pid, a.local, b.pid, b.local),
-            a: End::Function(names[0].clone()),
-            b: End::Function(names[1].clone()),
+            a: LinkEnd::Function(names[0].clone()),
+            b: LinkEnd::Function(names[1].clone()),
             path,
             origin: format!("yasmin: {} to {}, {way}", a.local, a.peer),
         };
@@ -130,7 +130,7 @@ mod tests {
         let counted = links.iter().zip(&reading.counters);
         let bytes: Vec<_> = counted.map(|(link, counter)| (link.path, counter.bytes)).collect();
         assert_eq!(bytes, [(Path::Memory, 120), (Path::Tcp, 10)]);
-        assert_eq!(links[0].a, End::Function("p[1]".into()));
+        assert_eq!(links[0].a, LinkEnd::Function("p[1]".into()));
         assert!(!reading.counters[0].fresh);
     }
 

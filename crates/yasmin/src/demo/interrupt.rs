@@ -15,7 +15,7 @@ static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 const EXIT_CODE: i32 = 130;
 
 /// From here on SIGINT, SIGTERM and SIGHUP kill the groups; a second one exits at once.
-pub fn watch() -> anyhow::Result<()> {
+pub fn catch_signals() -> anyhow::Result<()> {
     ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::Relaxed) {
             std::process::exit(EXIT_CODE);

@@ -48,7 +48,7 @@ pub fn run(options: &cli::Demo) -> anyhow::Result<()> {
     need_programs(&workloads)?;
     fs::create_dir_all(&options.out)
         .with_context(|| format!("cannot make {}", options.out.display()))?;
-    interrupt::watch()?;
+    interrupt::catch_signals()?;
 
     let folder = tempfile::Builder::new().prefix("yasmin-demo-").tempdir()?;
     let broker = Broker::start(folder.path())?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use yasmin_placement::{Chain, End, FunctionId, Host, HostNode, NodeId, Plan, Seat, Traffic};
+use yasmin_placement::{Chain, ChainEnd, FunctionId, Host, HostNode, NodeId, Plan, Seat, Traffic};
 use yasmin_topology::{CpuId, parse_cpus};
 
 #[derive(Deserialize)]
@@ -147,9 +147,9 @@ impl File {
                 functions.push(id);
             }
             let end = |end| match end {
-                EndFile::Nic => End::Nic,
-                EndFile::Function => End::Function,
-                EndFile::Node(node) => End::Node(NodeId(node)),
+                EndFile::Nic => ChainEnd::Nic,
+                EndFile::Function => ChainEnd::Function,
+                EndFile::Node(node) => ChainEnd::Node(NodeId(node)),
             };
             let (entry, exit) = (end(chain.entry), end(chain.exit));
             chains.push(Chain { name, functions, traffic, entry, exit });
@@ -211,7 +211,7 @@ router = 6
         assert_eq!(scenario.names, ["router", "firewall", "balancer", "cache"]);
         assert_eq!(scenario.chains[1].functions, [FunctionId(0), FunctionId(3)]);
         assert_eq!(scenario.chains[1].name, "router cache");
-        assert_eq!(scenario.chains[1].entry, End::Node(NodeId(1)));
+        assert_eq!(scenario.chains[1].entry, ChainEnd::Node(NodeId(1)));
         let mut host = scenario.host.clone().unwrap();
         let current = scenario.current(&mut host, |_| None).unwrap().unwrap();
         assert_eq!(current.node(FunctionId(0)), Some(NodeId(1)));

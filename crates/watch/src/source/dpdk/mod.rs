@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::{Source, Trouble};
-use crate::function::{Counter, End, Function, Link, Path, Process, Reading, Target};
+use crate::function::{Counter, Function, Link, LinkEnd, Path, Process, Reading, Target};
 use crate::process;
 use port::{Joined, is_worker, joined};
 use telemetry::{Sockets, Telemetry};
@@ -175,8 +175,8 @@ impl Program {
             functions.push(Function { name: name.clone(), target });
             let link = Link {
                 id: format!("{} worker {}", process.pid, at + 2),
-                a: End::Function(before),
-                b: End::Function(name.clone()),
+                a: LinkEnd::Function(before),
+                b: LinkEnd::Function(name.clone()),
                 path: Path::Memory,
                 origin: "dpdk: workers of one program".into(),
             };
@@ -194,9 +194,11 @@ fn links(ports: &[Port]) -> Vec<(Link, Counter)> {
     for port in ports {
         match &port.joined {
             Joined::Memif(memif) => memifs.entry(memif).or_default().push(port),
-            Joined::Card(address) => {
-                links.push(link(port, End::Nic(address.clone()), format!("dpdk: card {address}")))
-            }
+            Joined::Card(address) => links.push(link(
+                port,
+                LinkEnd::Nic(address.clone()),
+                format!("dpdk: card {address}"),
+            )),
             Joined::Nothing => {}
         }
     }
@@ -205,7 +207,7 @@ fn links(ports: &[Port]) -> Vec<(Link, Counter)> {
             && a.program != b.program
         {
             let origin = format!("dpdk: memif {} number {}", memif.socket, memif.id);
-            let (link, mut counter) = link(a, End::Function(b.program.clone()), origin);
+            let (link, mut counter) = link(a, LinkEnd::Function(b.program.clone()), origin);
             counter.dropped = counter.dropped.wrapping_add(b.dropped);
             links.push((link, counter));
         }
@@ -213,10 +215,10 @@ fn links(ports: &[Port]) -> Vec<(Link, Counter)> {
     links
 }
 
-fn link(port: &Port, to: End, origin: String) -> (Link, Counter) {
+fn link(port: &Port, to: LinkEnd, origin: String) -> (Link, Counter) {
     let link = Link {
         id: format!("{} {}", port.program, port.name),
-        a: End::Function(port.program.clone()),
+        a: LinkEnd::Function(port.program.clone()),
         b: to,
         path: Path::Memory,
         origin,
@@ -241,6 +243,6 @@ mod tests {
         assert_eq!(links.len(), 1);
         let (link, counter) = &links[0];
         assert_eq!((counter.bytes, counter.dropped), (5, 2));
-        assert_eq!(link.b, End::Function("b".into()));
+        assert_eq!(link.b, LinkEnd::Function("b".into()));
     }
 }

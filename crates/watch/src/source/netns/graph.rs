@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::inventory::{Interface, Kind, Namespace};
-use crate::function::{End, Function, Target};
+use crate::function::{Function, LinkEnd, Target};
 use crate::process;
 
 /// Namespace and interface whose counters are an edge's traffic.
@@ -17,8 +17,8 @@ pub type Place = (u64, u32);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
-    pub a: End,
-    pub b: End,
+    pub a: LinkEnd,
+    pub b: LinkEnd,
     pub origin: String,
     /// Any of these counts it.
     pub counters: Vec<Place>,
@@ -34,7 +34,7 @@ pub struct Graph {
 
 /// Somebody at a segment.
 struct Stand<'a> {
-    who: End,
+    who: LinkEnd,
     place: Place,
     interface: &'a Interface,
 }
@@ -114,15 +114,15 @@ fn stand<'a>(
         let name = process::label(owner.pid, interface.owner_program.as_deref().unwrap_or("?"));
         let target = Target::Processes { processes: vec![owner] };
         functions.entry(name.clone()).or_insert(Function { name: name.clone(), target });
-        End::Function(name)
+        LinkEnd::Function(name)
     } else if interface.kind == Kind::Card {
-        End::Nic(interface.name.clone())
+        LinkEnd::Nic(interface.name.clone())
     } else if interface.bridge.is_some() || !is_inhabited(interface) {
         return None;
     } else if namespace.is_host {
-        End::Nic(uplink(namespace))
+        LinkEnd::Nic(uplink(namespace))
     } else {
-        End::Function(member(namespace, functions))
+        LinkEnd::Function(member(namespace, functions))
     };
     Some(Stand { who, place, interface })
 }
@@ -227,8 +227,8 @@ fn cards(namespace: &Namespace, functions: &mut BTreeMap<String, Function>, grap
     let free = |one: &&Interface| one.kind == Kind::Card && one.bridge.is_none();
     for card in namespace.interfaces.iter().filter(free) {
         graph.edges.push(Edge {
-            a: End::Nic(card.name.clone()),
-            b: End::Function(member(namespace, functions)),
+            a: LinkEnd::Nic(card.name.clone()),
+            b: LinkEnd::Function(member(namespace, functions)),
             origin: format!("card {}", card.name),
             counters: vec![(namespace.inode, card.index)],
         });

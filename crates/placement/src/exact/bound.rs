@@ -1,4 +1,4 @@
-//! Lower bounds for [`crate::exact`]: how little the functions could cost if nodes had room for
+//! Lower bounds for [`super`]: how little the functions could cost if nodes had room for
 //! all, but every CPU had a price (Lagrange), and no more neighbours were together at a node than
 //! it has room for.
 //!
@@ -12,7 +12,7 @@
 
 use std::rc::Rc;
 
-use crate::forest::{Forest, Link};
+use super::forest::{Forest, Link};
 use crate::problem::Problem;
 
 pub struct Bounds {

@@ -4,7 +4,7 @@
 
 use crate::problem::Problem;
 
-/// An edge between two functions, by its number in [`crate::bound::Bounds`].
+/// An edge between two functions, by its number in [`super::bound::Bounds`].
 #[derive(Clone, Copy, PartialEq)]
 pub struct Link {
     pub at: usize,
