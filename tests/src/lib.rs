@@ -27,6 +27,7 @@ pub mod pattern;
 pub mod process;
 pub mod runtimes;
 pub mod script;
+pub mod segment;
 pub mod status;
 pub mod stream;
 #[allow(unsafe_code)]

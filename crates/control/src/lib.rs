@@ -9,6 +9,7 @@ pub mod directory;
 pub mod guest;
 pub mod message;
 pub mod negative;
+pub mod segment;
 #[cfg(feature = "status")]
 pub mod status;
 
@@ -16,7 +17,7 @@ pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, 
 
 /// Version of these messages. A broker answers a HELLO of another version with REFUSED and
 /// closes; the library then leaves everything on TCP.
-pub const CONTROL_VERSION: u32 = 4;
+pub const CONTROL_VERSION: u32 = 5;
 
 /// File name of the broker's socket in its directory.
 pub const SOCKET_NAME: &str = "broker.sock";

@@ -11,7 +11,9 @@ use crate::listener::{self, Claim, Listener};
 use crate::memory;
 use crate::notify::notify;
 use crate::proof::Proof;
+use crate::segments::{self, Segments, Store};
 use crate::sight::Sight;
+use crate::sys::sockopt;
 use crate::turns::Turns;
 use anyhow::Context;
 use rustix::event::{Timespec, epoll};
@@ -71,8 +73,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         None => listener::default_path(args.is_system())?,
     };
     // First of all, so that a broker that may not serve changes nothing.
-    let claim = Claim::take(&path)?;
-    let fds = raise_fd_limit().saturating_sub(SPARE_FDS);
+    let inherited = sockopt::inherited();
+    let claim = Claim::take(&path, inherited.listener)?;
+    let fds = raise_fd_limit();
+    // Each is three descriptors.
+    let segments_max = usize::from(args.segments).min(fds / 12);
+    let fds = fds.saturating_sub(SPARE_FDS + 3 * segments_max);
     let maps = mappings_max().saturating_sub(SPARE_MAPS);
 
     let (signals, signal_end) = UnixStream::pair().context("cannot make a socket pair")?;
@@ -96,6 +102,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(sight) => Proof::Numbers(Box::new(sight)),
         None => Proof::Addresses(Diag::open().context("cannot ask the kernel for sockets")?),
     };
+    let closer = Closer::new().context("cannot make an eventfd")?;
+    let store = Store::open(inherited.kept, &path);
+    let segments = recover_segments(args, segments_max, store, &closer);
     let listener = claim.listen(args.is_system())?;
     tracing::info!(
         socket = %listener.path().display(),
@@ -104,8 +113,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "serving"
     );
     let guests = meet_guests(args, table_beside(listener.path()).as_path());
-    let closer = Closer::new().context("cannot make an eventfd")?;
-    let broker = Broker::new(limits, proof, budget, closer.clone());
+    let mut broker = Broker::new(limits, proof, budget, closer.clone());
+    broker.serve_segments(segments);
     let mut event_loop = EventLoop {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         listener,
@@ -125,6 +134,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     notify("READY=1");
     event_loop.serve()
+}
+
+fn recover_segments(args: &Args, most: usize, store: Store, closer: &Closer) -> Segments {
+    let most_bytes = memory::total_bytes();
+    let limit = args.segment_limit.unwrap_or(most_bytes);
+    let share = if args.is_system() { limit / 2 } else { limit };
+    let limits = segments::Limits {
+        segments: most,
+        budget: Budget::new(limit, args.segment_user_limit.unwrap_or(share)),
+        most_bytes,
+    };
+    Segments::recover(limits, args.is_system(), store, closer.clone())
 }
 
 /// The mapped table lies beside the socket.

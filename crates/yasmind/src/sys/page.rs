@@ -1,4 +1,4 @@
-//! One page of a memfd, mapped shared.
+//! Pages of a memfd, mapped shared.
 
 use rustix::fd::AsFd;
 use rustix::io;
@@ -65,5 +65,42 @@ impl Drop for Page {
         // SAFETY: mapped by `map`, unmapped nowhere else, and no reference outlives `self`.
         // It cannot fail for a mapping of ours; if it did, the page would merely stay mapped.
         let _ = unsafe { munmap(self.start.as_ptr(), PAGE_BYTES) };
+    }
+}
+
+/// The beginning of a memfd, for as long as something is written there.
+pub struct Pages {
+    start: NonNull<c_void>,
+    len_bytes: usize,
+}
+
+impl Pages {
+    /// `memfd` has at least so many bytes, a multiple of its pages, and nobody else has it yet.
+    pub fn map(memfd: impl AsFd, len_bytes: usize) -> io::Result<Self> {
+        // SAFETY: no address is asked for, so no other mapping is touched.
+        let start = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(std::ptr::null_mut(), len_bytes, protection, MapFlags::SHARED, memfd, 0)?
+        };
+        let start = NonNull::new(start).ok_or(io::Errno::NOMEM)?;
+        Ok(Self { start, len_bytes })
+    }
+
+    /// Writes `bytes` at the beginning.
+    pub fn write(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len_bytes);
+        // SAFETY: inside the mapping, as just asserted, which nobody else has a reference to.
+        unsafe {
+            self.start
+                .cast::<u8>()
+                .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, unmapped nowhere else.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.len_bytes) };
     }
 }

@@ -1,0 +1,7 @@
+//! Segments: memory at one address in several processes, through a real broker and the C library.
+//!
+//! `YASMIN_TEST_SEGMENT_PROCESSES` is how many processes attach at once (default 1000).
+
+mod errors;
+mod life;
+mod rights;
