@@ -104,6 +104,8 @@ pub struct Broker {
     residues: residues::Residues,
     /// `None` until they are found again.
     segments: Option<Segments>,
+    /// Who waits until the segment that he made is kept.
+    creators: Vec<u64>,
     /// To be disconnected by the event loop.
     pub doomed: Vec<u64>,
 }
@@ -131,6 +133,7 @@ impl Broker {
             by_vsock: VecDeque::new(),
             residues: residues::Residues::default(),
             segments: None,
+            creators: Vec::new(),
             // The event loop's own tokens, and those of `guests`, are below.
             next: 1 << 32,
             doomed: Vec::new(),

@@ -51,6 +51,7 @@ const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const GUESTS: u64 = 2;
 const CLOSED: u64 = 3;
+const KEEPER: u64 = 4;
 
 struct EventLoop {
     epoll: OwnedFd,
@@ -234,6 +235,7 @@ impl EventLoop {
                             self.update_interest(token);
                         }
                     }
+                    KEEPER => self.broker.keeper_said(),
                     token => self.ready(token, event.flags),
                 }
                 self.disconnect_doomed();
@@ -245,6 +247,7 @@ impl EventLoop {
             }
             self.disconnect_doomed();
             self.listen_again(now);
+            self.watch_keeper();
         }
     }
 
@@ -317,6 +320,18 @@ impl EventLoop {
                 Ok(()) => None,
                 Err(_) => Some(now + LISTEN_AGAIN_AFTER),
             };
+        }
+    }
+
+    /// A keeper is started with the first segment, or when the last one has gone.
+    fn watch_keeper(&mut self) {
+        let epoll = &self.epoll;
+        let Some(keeper) = self.broker.unwatched_keeper() else { return };
+        let data = epoll::EventData::new_u64(KEEPER);
+        // It is writable nearly always.
+        let changes = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        if let Err(error) = epoll::add(epoll, keeper, data, changes) {
+            crate::rarely::warn!("the end of what keeps segments will not be seen: {error}");
         }
     }
 

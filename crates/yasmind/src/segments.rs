@@ -21,7 +21,7 @@ pub use self::store::{Store, keep};
 use crate::broker::has_room;
 use crate::budget::Budget;
 use crate::closer::Closer;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -245,14 +245,44 @@ impl Segments {
     /// that is worth a warning, and no more.
     fn keep(&mut self, number: u64) {
         let Some(segment) = self.all.get(&number) else { return };
-        let result = keep_parts(&mut self.store, number, segment).or_else(|_| {
-            // The keeper has gone: another one, and all of them.
-            self.store.start_again()?;
+        let result = keep_parts(&mut self.store, number, segment);
+        if result.or_else(|_| self.keep_all()).is_err() {
+            self.give_up();
+        }
+    }
+
+    /// It is tried again later.
+    fn give_up(&mut self) {
+        self.store.give_up();
+        self.look_at = self.next_look();
+    }
+
+    /// Another keeper, and all of them.
+    fn keep_all(&mut self) -> io::Result<()> {
+        let result = self.store.start_again().and_then(|()| {
             let mut all = self.all.iter();
             all.try_for_each(|(&number, segment)| keep_parts(&mut self.store, number, segment))
         });
-        if let Err(error) = result {
+        result.inspect_err(|error| {
             crate::rarely::warn!("segments will not be found after a restart: {error}");
+        })
+    }
+
+    /// Not all of them are kept yet, since whoever keeps them does not read at the moment.
+    pub fn is_behind(&self) -> bool {
+        self.store.is_behind()
+    }
+
+    /// What keeps them for the next broker, where nobody watches it yet.
+    pub fn unwatched_keeper(&mut self) -> Option<BorrowedFd<'_>> {
+        self.store.unwatched()
+    }
+
+    /// The keeper has gone, or hears again.
+    pub fn keeper_said(&mut self) {
+        let is_lost = self.store.has_gone() || self.store.go_on().is_err();
+        if is_lost && (self.store.is_fresh() || self.keep_all().is_err()) {
+            self.give_up();
         }
     }
 
@@ -351,11 +381,12 @@ impl Segments {
         let Some(segment) = self.all.get_mut(&number) else { return };
         self.names.remove(&segment.entry.name);
         segment.entry.is_removed = true;
-        if !memory::is_held(&segment.memfd) {
-            return self.forget(number);
-        }
+        // First of all: that it is not kept any more may be heard late.
         if let Err(error) = record::write(&segment.record, &segment.entry) {
             crate::rarely::warn!("a removed segment may be found after a restart: {error}");
+        }
+        if !memory::is_held(&segment.memfd) {
+            return self.forget(number);
         }
         self.look_at = self.next_look();
     }
@@ -363,6 +394,7 @@ impl Segments {
     fn forget(&mut self, number: u64) {
         let Some(Segment { entry, memfd, .. }) = self.all.remove(&number) else { return };
         self.store.forget_all(number);
+        self.look_at = self.next_look();
         self.addresses.give_back(entry.place.start());
         self.limits.budget.give_back(entry.owner, entry.place.mapped_bytes());
         if let Some(count) = self.users.get_mut(&entry.owner) {
@@ -381,11 +413,14 @@ impl Segments {
     }
 
     fn next_look(&self) -> Option<Instant> {
-        let changes = |segment: &Segment| segment.entry.is_removed || segment.creator.is_some();
-        self.all.values().any(changes).then(|| Instant::now() + LOOK_EVERY)
+        let is_lost = self.store.is_nowhere();
+        let changes = |one: &Segment| is_lost || one.entry.is_removed || one.creator.is_some();
+        let has_to = self.store.is_behind() || self.all.values().any(changes);
+        has_to.then(|| Instant::now() + LOOK_EVERY)
     }
 
-    /// Ends those whose creator has ended, and forgets those that nobody has any more.
+    /// Ends those whose creator has ended, forgets those that nobody has any more, and has the
+    /// others kept.
     pub fn look(&mut self, now: Instant) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
@@ -400,6 +435,10 @@ impl Segments {
         let is_gone = |one: &Segment| one.entry.is_removed && !memory::is_held(&one.memfd);
         for number in chosen(is_gone, &self.all) {
             self.forget(number);
+        }
+        let is_lost = self.store.is_nowhere() && !self.all.is_empty();
+        if (is_lost || self.store.go_on().is_err()) && self.keep_all().is_err() {
+            self.store.give_up();
         }
         self.look_at = self.next_look();
     }

@@ -2,6 +2,8 @@
 //!
 //! `YASMIN_TEST_SEGMENT_PROCESSES` is how many processes attach at once (default 1000).
 
+mod crowd;
 mod errors;
 mod life;
+mod restart;
 mod rights;

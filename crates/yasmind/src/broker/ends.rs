@@ -222,9 +222,7 @@ impl Broker {
         }
         self.expire_guests(now);
         self.expire_residues(now);
-        if let Some(segments) = &mut self.segments {
-            segments.look(now);
-        }
+        self.look_at_segments(now);
     }
 
     /// When `expire` has something to do next.

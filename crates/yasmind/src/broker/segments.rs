@@ -3,7 +3,8 @@
 use super::Broker;
 use crate::client::Gone;
 use crate::segments::{Holder, Segments};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 use yasmin_control::segment::{Answer, Refusal, Request};
 use yasmin_control::{CONTROL_VERSION, FromBroker};
 
@@ -13,6 +14,38 @@ const PART_BYTES: usize = 8 << 10;
 impl Broker {
     pub fn serve_segments(&mut self, segments: Segments) {
         self.segments = Some(segments);
+    }
+
+    pub fn unwatched_keeper(&mut self) -> Option<BorrowedFd<'_>> {
+        self.segments.as_mut()?.unwatched_keeper()
+    }
+
+    pub fn keeper_said(&mut self) {
+        if let Some(segments) = &mut self.segments {
+            segments.keeper_said();
+        }
+        self.answer_creators();
+    }
+
+    pub(super) fn look_at_segments(&mut self, now: Instant) {
+        if let Some(segments) = &mut self.segments {
+            segments.look(now);
+        }
+        self.answer_creators();
+    }
+
+    /// Who made a segment hears of it when it is kept: it is then there, whatever happens to the
+    /// broker.
+    fn answer_creators(&mut self) {
+        if self.creators.is_empty() || self.segments.as_ref().is_some_and(Segments::is_behind) {
+            return;
+        }
+        for token in std::mem::take(&mut self.creators) {
+            let Some(client) = self.clients.get_mut(&token) else { continue };
+            if client.send_reply(&Reply::Done).is_err() {
+                self.doomed.push(token);
+            }
+        }
     }
 
     /// Answers a datagram that is about segments.
@@ -31,7 +64,13 @@ impl Broker {
         let result = match request {
             Request::Create { name, size_bytes, kind, .. } => {
                 let creator = || client.pidfd().map(|pidfd| (pid, pidfd));
-                segments.create(uid, name, size_bytes, kind, creator).map(|()| Reply::Done)
+                match segments.create(uid, name, size_bytes, kind, creator) {
+                    Ok(()) if segments.is_behind() => {
+                        self.creators.push(token);
+                        return Ok(());
+                    }
+                    made => made.map(|()| Reply::Done),
+                }
             }
             Request::Open { name, rights, sparse, .. } => {
                 let left = || if sparse { None } else { crate::memory::left_for(pid) };

@@ -3,25 +3,28 @@
 //! A service manager does so (systemd's file descriptor store, FDSTORE=1 of sd_notify(3)). Where
 //! there is none a process of the broker's own does, the keeper, which understands the same
 //! messages. It is started with the first segment, and ends when it has nothing and nobody to
-//! keep it for. Files would do without it, but a file's size cannot be sealed; and processes that
+//! keep it for, or nobody can find it any more. Files would do without it, but a file's size cannot be sealed; and processes that
 //! have a segment could bring it back, but then one that nobody has at that time would be lost, and
 //! the broker would have to believe them.
 
 use crate::sys::sockopt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     connect, listen, recvmsg, sendmsg, socket_with,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const MEMORY: &str = "memory";
 pub const RECORD: &str = "record";
@@ -32,6 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longer than any message.
 const TEXT_BYTES: usize = 256;
+
+/// How often a keeper without a broker looks whether one could find it still, in seconds.
+const LOOK_EVERY_S: i64 = 5;
 
 /// What the keeper says when it has handed over everything.
 const ALL: &[u8] = b"ALL=1";
@@ -48,6 +54,12 @@ pub struct Store {
     /// Where the keeper listens.
     path: PathBuf,
     recovered: Vec<(String, OwnedFd)>,
+    /// What was not heard yet, the oldest first. At most a few for each segment.
+    unsaid: VecDeque<(String, Option<OwnedFd>)>,
+    /// When a keeper was started last.
+    started: Option<Instant>,
+    /// Nobody watches what keeps them yet.
+    is_unwatched: bool,
 }
 
 impl Store {
@@ -58,9 +70,11 @@ impl Store {
         path.push(".segments");
         let path = PathBuf::from(path);
         if let Some(manager) = manager() {
-            return Self { to: Where::Manager(manager), path, recovered: kept };
+            let mut store = Self::new(Where::Manager(manager), path);
+            (store.recovered, store.is_unwatched) = (kept, true);
+            return store;
         }
-        let mut store = Self { to: Where::Nowhere, path, recovered: Vec::new() };
+        let mut store = Self::new(Where::Nowhere, path);
         match store.meet() {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -71,6 +85,11 @@ impl Store {
             Err(error) => tracing::warn!("segments of an earlier broker are not found: {error}"),
         }
         store
+    }
+
+    fn new(to: Where, path: PathBuf) -> Self {
+        let (recovered, unsaid) = (Vec::new(), VecDeque::new());
+        Self { to, path, recovered, unsaid, started: None, is_unwatched: false }
     }
 
     /// What an earlier broker gave it to keep.
@@ -84,14 +103,57 @@ impl Store {
         if matches!(self.to, Where::Nowhere) {
             self.start()?;
         }
-        self.say(&format!("FDSTORE=1\nFDNAME={part}-{number}\nFDPOLL=0"), &[fd])
+        self.say(format!("FDSTORE=1\nFDNAME={part}-{number}\nFDPOLL=0"), Some(fd))
     }
 
     pub fn forget_all(&mut self, number: u64) {
         for part in [RECORD, MEMORY, CREATOR] {
             // Where that fails everything is kept anew with the next one.
-            let _ = self.say(&format!("FDSTOREREMOVE=1\nFDNAME={part}-{number}"), &[]);
+            let _ = self.say(format!("FDSTOREREMOVE=1\nFDNAME={part}-{number}"), None);
         }
+    }
+
+    /// What keeps them, where nobody watches it yet: readable when it has gone, writable when it
+    /// hears again.
+    pub fn unwatched(&mut self) -> Option<BorrowedFd<'_>> {
+        if !std::mem::take(&mut self.is_unwatched) {
+            return None;
+        }
+        match &self.to {
+            Where::Manager(manager) => Some(manager.as_fd()),
+            Where::Keeper(keeper) => Some(keeper.as_fd()),
+            Where::Nowhere => None,
+        }
+    }
+
+    /// Whether the keeper has gone, when it is readable.
+    pub fn has_gone(&self) -> bool {
+        let Where::Keeper(keeper) = &self.to else { return false };
+        let mut text = [0; TEXT_BYTES];
+        loop {
+            match rustix::net::recv(keeper, &mut text, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return true,
+                // A new one says that it has nothing.
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return error != Errno::AGAIN,
+            }
+        }
+    }
+
+    /// Whether one was started a moment ago: if that goes at once, so will the next.
+    pub fn is_fresh(&self) -> bool {
+        self.started.is_some_and(|at| at.elapsed() < Duration::from_secs(1))
+    }
+
+    /// There is none any more.
+    pub fn give_up(&mut self) {
+        if let Where::Keeper(_) = self.to {
+            self.to = Where::Nowhere;
+        }
+    }
+
+    pub const fn is_nowhere(&self) -> bool {
+        matches!(self.to, Where::Nowhere)
     }
 
     /// Another keeper.
@@ -100,16 +162,41 @@ impl Store {
             return Err(io::Error::other("the service manager does not listen"));
         }
         self.to = Where::Nowhere;
+        self.unsaid.clear();
         self.start()
     }
 
-    fn say(&self, text: &str, fds: &[BorrowedFd]) -> io::Result<()> {
-        let socket = match &self.to {
-            Where::Manager(manager) => manager.as_fd(),
-            Where::Keeper(keeper) => keeper.as_fd(),
-            Where::Nowhere => return Ok(()),
-        };
-        send(socket, text.as_bytes(), fds, SendFlags::DONTWAIT)
+    /// Says it now, or when whoever is to hear it reads again: nobody waits for that.
+    fn say(&mut self, text: String, fd: Option<BorrowedFd>) -> io::Result<()> {
+        let fd = fd.map(|fd| fd.try_clone_to_owned()).transpose()?;
+        self.unsaid.push_back((text, fd));
+        self.go_on()
+    }
+
+    /// Whether something waits for `go_on`.
+    pub fn is_behind(&self) -> bool {
+        !self.unsaid.is_empty()
+    }
+
+    /// Says what was not heard yet.
+    pub fn go_on(&mut self) -> io::Result<()> {
+        while let Some((text, fd)) = self.unsaid.front() {
+            let socket = match &self.to {
+                Where::Manager(manager) => manager.as_fd(),
+                Where::Keeper(keeper) => keeper.as_fd(),
+                Where::Nowhere => {
+                    self.unsaid.clear();
+                    return Ok(());
+                }
+            };
+            let fd = fd.as_ref().map(AsFd::as_fd);
+            match send(socket, text.as_bytes(), fd.as_slice(), SendFlags::DONTWAIT) {
+                Ok(()) => self.unsaid.pop_front(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(())
     }
 
     fn meet(&mut self) -> io::Result<()> {
@@ -132,6 +219,7 @@ impl Store {
             self.recovered.push((name, fd));
         }
         self.to = Where::Keeper(keeper);
+        self.is_unwatched = true;
         Ok(())
     }
 
@@ -151,8 +239,8 @@ impl Store {
             .spawn()?;
         let keeper = seqpacket()?;
         connect(&keeper, &SocketAddrUnix::new(&self.path)?)?;
-        // It has nothing, and says so; nobody waits for that.
         self.to = Where::Keeper(keeper);
+        (self.is_unwatched, self.started) = (true, Some(Instant::now()));
         Ok(())
     }
 }
@@ -219,8 +307,17 @@ pub fn keep() -> io::Result<()> {
     // The broker's terminal, and what is typed there, are none of its business.
     let _ = rustix::process::setsid();
     let mut kept = BTreeMap::new();
+    let listener = std::io::stdin();
+    let found_as = file_of(&listener);
+    let patience = Timespec { tv_sec: LOOK_EVERY_S, tv_nsec: 0 };
     loop {
-        let broker = accept_with(std::io::stdin(), SocketFlags::CLOEXEC)?;
+        if poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&patience)) == Ok(0) {
+            if file_of(&listener) != found_as {
+                return Ok(());
+            }
+            continue;
+        }
+        let broker = accept_with(&listener, SocketFlags::CLOEXEC)?;
         let uid = sockopt::peer_credentials(&broker)?.uid;
         let is_ours = uid == 0 || uid == rustix::process::geteuid().as_raw();
         if is_ours {
@@ -231,6 +328,15 @@ pub fn keep() -> io::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// The file by which the next broker finds a listener; without it none does.
+fn file_of(listener: impl AsFd) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let address = SocketAddrUnix::try_from(rustix::net::getsockname(listener).ok()?).ok()?;
+    let path = address.path()?.into_owned();
+    let file = std::fs::metadata(Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()))).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 fn serve(broker: &OwnedFd, kept: &mut BTreeMap<String, OwnedFd>) -> io::Result<()> {
