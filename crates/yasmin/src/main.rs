@@ -15,6 +15,7 @@ mod pingpong;
 mod place;
 mod progress;
 mod run;
+mod segment;
 mod spread;
 mod status;
 mod topology;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         cli::Command::Demo(options) => demo::run(&options),
         cli::Command::Place(options) => place::run(&options),
         cli::Command::Topology(options) => topology::run(&options),
+        cli::Command::Segment(options) => segment::run(&options),
         cli::Command::PingPong(options) => pingpong::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };

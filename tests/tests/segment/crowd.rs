@@ -130,7 +130,6 @@ fn kinds(host: &Host) -> Vec<(&'static str, Vec<String>, usize)> {
             .env("CGO_CFLAGS", format!("-I{}", include.display()))
             .env("CGO_LDFLAGS", format!("-L{}", folder.display()))
             .env("GOFLAGS", "-mod=mod")
-            .env("GOCACHE", folder.join("go-cache"))
             .env("CGO_ENABLED", "1")
             .output()
             .unwrap();

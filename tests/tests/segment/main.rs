@@ -2,6 +2,7 @@
 //!
 //! `YASMIN_TEST_SEGMENT_PROCESSES` is how many processes attach at once (default 1000).
 
+mod command;
 mod crowd;
 mod errors;
 mod life;
