@@ -5,6 +5,7 @@
 mod command;
 mod crowd;
 mod errors;
+mod installed;
 mod life;
 mod restart;
 mod rights;
