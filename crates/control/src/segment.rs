@@ -145,7 +145,7 @@ impl Kind {
     const WITH_CREATOR: u64 = 2;
 
     pub const fn encode(self) -> u64 {
-        self.is_huge as u64 * Self::HUGE | self.with_creator as u64 * Self::WITH_CREATOR
+        (self.is_huge as u64 * Self::HUGE) | (self.with_creator as u64 * Self::WITH_CREATOR)
     }
 
     const fn decode(raw: u64) -> Result<Self, BadSegment> {

@@ -345,7 +345,11 @@ fn serve(broker: &OwnedFd, kept: &mut BTreeMap<String, OwnedFd>) -> io::Result<(
     }
     send(broker.as_fd(), ALL, &[], SendFlags::empty())?;
     loop {
-        let (text, fd) = receive(broker.as_fd())?;
+        let (text, fd) = match receive(broker.as_fd()) {
+            // The broker has ended without reading what was said. What it said itself comes next.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => continue,
+            result => result?,
+        };
         if text.is_empty() {
             return Ok(());
         }
