@@ -207,7 +207,7 @@ numa-test: build
 	@.ci/install-packages qemu-system-x86_64:qemu-system-x86 cpio:cpio python3:python3
 	tests/numa/test.py $(RELEASE)/yasmin $(NUMA)
 
-MANUALS = man/yasmin.1 man/yasmin-place.1 man/yasmind.8 man/libyasmin.7
+MANUALS = man/yasmin.1 man/yasmin-place.1 man/yasmind.8 man/libyasmin.7 man/yasmin_segment.3
 UNIT = crates/yasmind/yasmind.service
 SOCKET_UNIT = crates/yasmind/yasmind.socket
 PLACE_UNIT = crates/watch/yasmin-place.service
@@ -215,6 +215,11 @@ USERS = crates/yasmind/yasmind.sysusers
 BIN = $(DESTDIR)$(PREFIX)/bin
 LIB = $(DESTDIR)$(PREFIX)/lib/yasmin
 LIBEXEC = $(DESTDIR)$(PREFIX)/libexec/yasmin
+INCLUDE = $(DESTDIR)$(PREFIX)/include
+LINKED = $(DESTDIR)$(PREFIX)/lib
+PKGCONFIG = $(LINKED)/pkgconfig
+PYTHON_MODULE = $(LIB)/python
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 MAN = $(DESTDIR)$(PREFIX)/share/man
 SYSTEMD = $(DESTDIR)$(PREFIX)/lib/systemd/system
 SYSUSERS = $(DESTDIR)$(PREFIX)/lib/sysusers.d
@@ -223,10 +228,15 @@ SYSUSERS = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 install:
 	@test -x $(RELEASE)/yasmin || { echo "nothing to install yet; run make build" >&2; exit 1; }
 	install -d $(BIN) $(LIB) $(LIBEXEC) $(SYSTEMD) $(SYSUSERS)
-	install -d $(MAN)/man1 $(MAN)/man7 $(MAN)/man8
+	install -d $(MAN)/man1 $(MAN)/man3 $(MAN)/man7 $(MAN)/man8 $(INCLUDE) $(PKGCONFIG) $(PYTHON_MODULE)
 	install -m 755 $(RELEASE)/yasmin $(BIN)/yasmin
 	install -m 755 $(RELEASE)/libyasmin.so $(LIB)/libyasmin.so
 	install -m 755 $(RELEASE)/yasmind $(LIBEXEC)/yasmind
+	install -m 755 $(RELEASE)/libyasmin_segment.so $(LINKED)/libyasmin-segment.so.0
+	ln -sf libyasmin-segment.so.0 $(LINKED)/libyasmin-segment.so
+	install -m 644 crates/segment/include/yasmin.h $(INCLUDE)/yasmin.h
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/segment/yasmin-segment.pc.in >$(PKGCONFIG)/yasmin-segment.pc
+	install -m 644 crates/segment/python/yasmin_segment.py $(PYTHON_MODULE)/yasmin_segment.py
 	sed 's|/usr/bin/yasmind|$(PREFIX)/libexec/yasmin/yasmind|' $(UNIT) >$(SYSTEMD)/yasmind.service
 	install -m 644 $(SOCKET_UNIT) $(SYSTEMD)/yasmind.socket
 	sed 's|/usr/bin/yasmin|$(PREFIX)/bin/yasmin|' $(PLACE_UNIT) >$(SYSTEMD)/yasmin-place.service
@@ -235,8 +245,12 @@ install:
 
 uninstall:
 	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIBEXEC)/yasmind
+	rm -f $(LINKED)/libyasmin-segment.so.0 $(LINKED)/libyasmin-segment.so $(INCLUDE)/yasmin.h
+	rm -f $(PKGCONFIG)/yasmin-segment.pc $(PYTHON_MODULE)/yasmin_segment.py
 	rm -f $(SYSTEMD)/yasmind.service $(SYSTEMD)/yasmind.socket $(SYSTEMD)/yasmin-place.service $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do rm -f $(MAN)/man$${page##*.}/$${page##*/}; done
+	rm -rf $(PYTHON_MODULE)/__pycache__
+	-rmdir --ignore-fail-on-non-empty $(PYTHON_MODULE)
 	-rmdir --ignore-fail-on-non-empty $(LIB) $(LIBEXEC)
 
 clean:

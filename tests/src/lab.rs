@@ -132,8 +132,13 @@ impl BrokerProcess {
     /// Starts one at `socket` and waits until it answers.
     #[track_caller]
     pub fn start(socket: &Path, registry: &Registry) -> Self {
+        Self::start_with(socket, &[], registry)
+    }
+
+    #[track_caller]
+    pub fn start_with(socket: &Path, arguments: &[String], registry: &Registry) -> Self {
         let mut command = Command::new(artefact("yasmind"));
-        command.arg("--socket").arg(socket);
+        command.arg("--socket").arg(socket).args(arguments);
         let mut process = Process::start("yasmind", &mut command, registry);
         let broker = eventually(
             "a broker that answers",

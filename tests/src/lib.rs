@@ -28,6 +28,7 @@ pub mod process;
 pub mod redis;
 pub mod runtimes;
 pub mod script;
+pub mod segment;
 pub mod status;
 pub mod stream;
 #[allow(unsafe_code)]

@@ -718,3 +718,26 @@ pub fn raise_descriptor_limit() -> Result<u64> {
     check_int(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) })?;
     Ok(limit.rlim_cur)
 }
+
+/// Has `command` start its program with these descriptors from 3 on.
+pub fn pass_from_3(command: &mut std::process::Command, numbers: Vec<c_int>) {
+    use std::os::unix::process::CommandExt;
+    let pass = move || {
+        // Out of the way first: the numbers may be among those they become.
+        let base = 3 + numbers.len() as c_int;
+        let mut moved = [0; 64];
+        for (place, &number) in moved.iter_mut().zip(&numbers) {
+            // SAFETY: no pointers.
+            *place = check_int(unsafe { libc::fcntl(number, libc::F_DUPFD, base) })?;
+        }
+        for (nth, &number) in moved[..numbers.len()].iter().enumerate() {
+            // SAFETY: no pointers.
+            check_int(unsafe { libc::dup2(number, 3 + nth as c_int) })?;
+            // SAFETY: no pointers.
+            check_int(unsafe { libc::close(number) })?;
+        }
+        Ok(())
+    };
+    // SAFETY: system calls only, on what the closure owns.
+    unsafe { command.pre_exec(pass) };
+}

@@ -9,6 +9,7 @@ pub mod directory;
 pub mod guest;
 pub mod message;
 pub mod negative;
+pub mod segment;
 #[cfg(feature = "status")]
 pub mod status;
 

@@ -66,3 +66,47 @@ pub struct Direction {
     /// Times it went from open to parked.
     pub parked: u64,
 }
+
+/// A segment, as `yasmin segment` shows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Segment {
+    pub name: String,
+    /// The user who made it.
+    pub owner: u32,
+    pub size_bytes: u64,
+    /// Of its own bytes, in every process.
+    pub address: u64,
+    /// Memory that it takes now.
+    pub used_bytes: u64,
+    /// Of huge pages.
+    pub huge: bool,
+    /// The process with which it ends, where there is one.
+    pub creator: Option<u32>,
+    /// Seconds since it was made.
+    pub age_s: u64,
+    pub rights: Vec<Grant>,
+    /// Whether any process has it.
+    pub attached: bool,
+    /// Who has it, where this was asked for. A process that forked counts once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<Holder>,
+    /// Not all of them are listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more_holders: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// `None`: everyone who is not named.
+    pub user: Option<u32>,
+    /// "none", "read" or "write".
+    pub rights: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// 0: in a PID namespace that the broker does not see.
+    pub pid: u32,
+    pub user: u32,
+    pub rights: String,
+}

@@ -30,6 +30,8 @@ pub enum Command {
     Demo(Demo),
     /// Place network functions on CPUs where their traffic says
     Place(Box<crate::place::cli::Place>),
+    /// Make memory that programs have at one address, show it, and say who may use it
+    Segment(crate::segment::cli::Segment),
     /// Show the machine's CPUs, nodes, caches and cards, and measure latencies between CPUs
     Topology(crate::topology::Topology),
     /// An echo server and its clients, for the demo.

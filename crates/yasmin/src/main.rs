@@ -11,6 +11,7 @@ mod install;
 mod pingpong;
 mod place;
 mod run;
+mod segment;
 mod status;
 mod topology;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         cli::Command::Demo(options) => demo::run(&options),
         cli::Command::Place(options) => place::run(&options),
         cli::Command::Topology(options) => topology::run(&options),
+        cli::Command::Segment(options) => segment::run(&options),
         cli::Command::PingPong(options) => pingpong::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };

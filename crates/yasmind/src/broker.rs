@@ -6,6 +6,7 @@
 mod ends;
 mod guests;
 mod residues;
+mod segments;
 mod status;
 
 pub use self::residues::RESIDUES;
@@ -18,8 +19,10 @@ use crate::guests::Guests;
 use crate::memory::Groups;
 use crate::pairing::Table;
 use crate::proof::Proof;
+use crate::segments::Segments;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
+use yasmin_control::segment::is_request;
 use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, Role, Socket, ToBroker};
 
 /// What all processes of one user have.
@@ -99,6 +102,10 @@ pub struct Broker {
     guests: Option<Guests>,
     by_vsock: VecDeque<guests::ByVsock>,
     residues: residues::Residues,
+    /// `None` until they are found again.
+    segments: Option<Segments>,
+    /// Who waits until the segment that he made is kept.
+    creators: Vec<u64>,
     /// To be disconnected by the event loop.
     pub doomed: Vec<u64>,
 }
@@ -125,6 +132,8 @@ impl Broker {
             guests: None,
             by_vsock: VecDeque::new(),
             residues: residues::Residues::default(),
+            segments: None,
+            creators: Vec::new(),
             // The event loop's own tokens, and those of `guests`, are below.
             next: 1 << 32,
             doomed: Vec::new(),
@@ -136,9 +145,10 @@ impl Broker {
         self.next
     }
 
-    /// Nobody is connected, and nothing waits for somebody.
+    /// Nobody is connected, nothing waits for somebody, and there are no segments.
     pub fn is_idle(&self) -> bool {
-        self.clients.is_empty() && self.residues.is_empty()
+        let has_segments = self.segments.as_ref().is_some_and(|segments| !segments.is_empty());
+        self.clients.is_empty() && self.residues.is_empty() && !has_segments
     }
 
     /// Processes that have said HELLO.
@@ -202,6 +212,13 @@ impl Broker {
         let Some(client) = self.clients.get_mut(&token) else { return };
         let (uid, greeted) = (client.uid, client.greeted());
         let message = ToBroker::decode(received.bytes());
+        let is_about_segment = !greeted && received.fds.is_empty() && is_request(received.bytes());
+        if is_about_segment {
+            if self.segment_asked(token, received.bytes()).is_err() {
+                self.doomed.push(token);
+            }
+            return;
+        }
         let mut fds = received.fds;
         let result = match message {
             // Descriptors come with one message, and with no other one.
@@ -269,7 +286,7 @@ impl Broker {
 
 /// Whether a user who has `count` of what there is `limit` of, and `used` by all, may have one
 /// more. Root may have all; anybody else as many as are left, so that something always is.
-const fn has_room(uid: u32, count: usize, used: usize, limit: usize) -> bool {
+pub const fn has_room(uid: u32, count: usize, used: usize, limit: usize) -> bool {
     let left = limit.saturating_sub(used);
     left > 0 && (uid == 0 || count < left)
 }

@@ -32,6 +32,16 @@ impl Budget {
         self.used_bytes
     }
 
+    /// Until the limit of all.
+    pub const fn left_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.used_bytes)
+    }
+
+    /// Until this user's own limit.
+    pub fn left_of(&self, uid: u32) -> u64 {
+        self.user_limit_bytes.saturating_sub(self.users.get(&uid).copied().unwrap_or(0))
+    }
+
     /// # Errors
     /// `Spent`, and nothing is set aside.
     pub fn take(&mut self, uid: u32, bytes: u64) -> Result<(), Spent> {

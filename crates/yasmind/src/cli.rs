@@ -29,7 +29,24 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub user_limit: Option<u64>,
 
-    /// Exit when no process has been connected for so long
+    /// Memory for all segments together, in bytes or with K, M or G [default: what the machine has]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub segment_limit: Option<u64>,
+
+    /// Memory for the segments of one user [default: half of the limit of all for the system's
+    /// broker, all of it otherwise]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub segment_user_limit: Option<u64>,
+
+    /// Segments of all users together; one user may have as many as are left for the others
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
+    pub segments: u16,
+
+    /// What the broker starts to keep segments across its own death
+    #[arg(long, hide = true)]
+    pub keep_segments: bool,
+
+    /// Exit when no process has been connected for so long, and there are no segments
     #[arg(long, value_name = "SECONDS")]
     pub exit_when_idle: Option<u64>,
 

@@ -213,25 +213,49 @@ impl Client {
             let fits = control.push(SendAncillaryMessage::ScmRights(fds));
             debug_assert!(fits, "no message has more than two descriptors");
         }
-        self.transmit(message, &mut control, &[])
+        self.transmit(&message.encode(), &mut control, &[])
     }
 
     /// Sends a part of the status; an empty one is the last.
     pub fn send_status(&mut self, text: &[u8]) -> Result<(), Gone> {
         let message = FromBroker::Status { len_bytes: text.len() as u64 };
-        self.transmit(message, &mut SendAncillaryBuffer::default(), text)
+        self.transmit(&message.encode(), &mut SendAncillaryBuffer::default(), text)
+    }
+
+    /// Sends what is no `FromBroker`, with at most one descriptor, and text behind it.
+    pub fn send_raw(
+        &mut self,
+        message: [u8; MESSAGE_BYTES],
+        fds: &[BorrowedFd],
+        text: &[u8],
+    ) -> Result<(), Gone> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        self.transmit(&message, &mut control, text)
+    }
+
+    /// The process that connected; `None` where this kernel does not tell of a process that we do
+    /// not see, or it has ended.
+    pub fn pidfd(&self) -> Option<OwnedFd> {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        sockopt::peer_pidfd(&self.fd).ok().or_else(|| {
+            let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+            pidfd_open(pid, PidfdFlags::empty()).ok()
+        })
     }
 
     fn transmit(
         &mut self,
-        message: FromBroker,
+        raw: &[u8; MESSAGE_BYTES],
         control: &mut SendAncillaryBuffer,
         text: &[u8],
     ) -> Result<(), Gone> {
-        let raw = message.encode();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
-            match sendmsg(&self.fd, &[IoSlice::new(&raw), IoSlice::new(text)], control, flags) {
+            match sendmsg(&self.fd, &[IoSlice::new(raw), IoSlice::new(text)], control, flags) {
                 Ok(_) => break,
                 Err(Errno::INTR) => {}
                 Err(error) => {

@@ -11,7 +11,9 @@ use crate::listener::{self, Claim, Listener};
 use crate::memory;
 use crate::notify::notify;
 use crate::proof::Proof;
+use crate::segments::{self, Segments, Store};
 use crate::sight::Sight;
+use crate::sys::sockopt;
 use crate::turns::Turns;
 use anyhow::Context;
 use rustix::event::{Timespec, epoll};
@@ -49,6 +51,7 @@ const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const GUESTS: u64 = 2;
 const CLOSED: u64 = 3;
+const KEEPER: u64 = 4;
 
 struct EventLoop {
     epoll: OwnedFd,
@@ -71,8 +74,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         None => listener::default_path(args.is_system())?,
     };
     // First of all, so that a broker that may not serve changes nothing.
-    let claim = Claim::take(&path)?;
-    let fds = raise_fd_limit().saturating_sub(SPARE_FDS);
+    let inherited = sockopt::inherited();
+    let claim = Claim::take(&path, inherited.listener)?;
+    let fds = raise_fd_limit();
+    // Each is three descriptors.
+    let segments_max = usize::from(args.segments).min(fds / 12);
+    let fds = fds.saturating_sub(SPARE_FDS + 3 * segments_max);
     let maps = mappings_max().saturating_sub(SPARE_MAPS);
 
     let (signals, signal_end) = UnixStream::pair().context("cannot make a socket pair")?;
@@ -96,6 +103,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(sight) => Proof::Numbers(Box::new(sight)),
         None => Proof::Addresses(Diag::open().context("cannot ask the kernel for sockets")?),
     };
+    let closer = Closer::new().context("cannot make an eventfd")?;
+    let store = Store::open(inherited.kept, &path);
+    let segments = recover_segments(args, segments_max, store, &closer);
     let listener = claim.listen(args.is_system())?;
     tracing::info!(
         socket = %listener.path().display(),
@@ -104,8 +114,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "serving"
     );
     let guests = meet_guests(args, table_beside(listener.path()).as_path());
-    let closer = Closer::new().context("cannot make an eventfd")?;
-    let broker = Broker::new(limits, proof, budget, closer.clone());
+    let mut broker = Broker::new(limits, proof, budget, closer.clone());
+    broker.serve_segments(segments);
     let mut event_loop = EventLoop {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         listener,
@@ -125,6 +135,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     notify("READY=1");
     event_loop.serve()
+}
+
+fn recover_segments(args: &Args, most: usize, store: Store, closer: &Closer) -> Segments {
+    let most_bytes = memory::total_bytes();
+    let limit = args.segment_limit.unwrap_or(most_bytes);
+    let share = if args.is_system() { limit / 2 } else { limit };
+    let limits = segments::Limits {
+        segments: most,
+        budget: Budget::new(limit, args.segment_user_limit.unwrap_or(share)),
+        most_bytes,
+    };
+    Segments::recover(limits, args.is_system(), store, closer.clone())
 }
 
 /// The mapped table lies beside the socket.
@@ -213,6 +235,7 @@ impl EventLoop {
                             self.update_interest(token);
                         }
                     }
+                    KEEPER => self.broker.keeper_said(),
                     token => self.ready(token, event.flags),
                 }
                 self.disconnect_doomed();
@@ -224,6 +247,7 @@ impl EventLoop {
             }
             self.disconnect_doomed();
             self.listen_again(now);
+            self.watch_keeper();
         }
     }
 
@@ -296,6 +320,18 @@ impl EventLoop {
                 Ok(()) => None,
                 Err(_) => Some(now + LISTEN_AGAIN_AFTER),
             };
+        }
+    }
+
+    /// A keeper is started with the first segment, or when the last one has gone.
+    fn watch_keeper(&mut self) {
+        let epoll = &self.epoll;
+        let Some(keeper) = self.broker.unwatched_keeper() else { return };
+        let data = epoll::EventData::new_u64(KEEPER);
+        // It is writable nearly always.
+        let changes = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        if let Err(error) = epoll::add(epoll, keeper, data, changes) {
+            crate::rarely::warn!("the end of what keeps segments will not be seen: {error}");
         }
     }
 

@@ -70,9 +70,9 @@ fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ListenError 
 
 impl Claim {
     /// Claims `path`, whose directory is made if need be. Whoever connects is refused until
-    /// `listen`.
-    pub fn take(path: &Path) -> Result<Self, ListenError> {
-        if let Some(fd) = sockopt::inherited_listener() {
+    /// `listen`. `inherited`: a service manager listens there already.
+    pub fn take(path: &Path, inherited: Option<OwnedFd>) -> Result<Self, ListenError> {
+        if let Some(fd) = inherited {
             return Ok(Self { path: path.to_owned(), source: Source::Inherited(fd) });
         }
         if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {

@@ -20,6 +20,7 @@ mod notify;
 mod pairing;
 mod proof;
 mod rarely;
+mod segments;
 mod sight;
 mod sys;
 mod turns;
@@ -36,6 +37,12 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
+    if args.keep_segments {
+        return match segments::keep() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     match event_loop::run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

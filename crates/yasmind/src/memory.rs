@@ -16,9 +16,39 @@ pub fn default_limit_bytes() -> u64 {
 }
 
 fn meminfo_available_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line_bytes(meminfo, "MemAvailable:")
+}
+
+fn line_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// What the machine has in all; half of what can be addressed where it does not say.
+pub fn total_bytes() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    line_bytes(&meminfo, "MemTotal:").unwrap_or(1 << 46)
+}
+
+/// In huge pages that nobody has or has set aside.
+pub fn free_huge_bytes() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let pages = |name: &str| -> Option<u64> {
+        meminfo.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+    };
+    let free = pages("HugePages_Free:").unwrap_or(0);
+    let free = free.saturating_sub(pages("HugePages_Rsvd:").unwrap_or(0));
+    free * line_bytes(&meminfo, "Hugepagesize:").unwrap_or(0)
+}
+
+/// What the machine, and the control groups of that process, have left; `None`: not known.
+pub fn left_for(pid: u32) -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.and_then(|text| meminfo_available_bytes(&text));
+    let group = group_of(pid).filter(|group| group.ancestors().count() <= DEPTH_MAX);
+    let levels = group.map_or_else(Vec::new, |group| levels(&group));
+    levels.iter().map(|level| level.left_bytes).chain(machine).min()
 }
 
 /// What the tightest control group above this process has left; `None` where none is limited.

@@ -35,13 +35,17 @@ pub fn run(options: &cli::Status) -> anyhow::Result<()> {
     }
 }
 
-/// One status. A closed pipe (`| head`) ends the command without a word.
 fn print(out: &mut impl Write, status: &Status, json: bool, watch: bool) -> anyhow::Result<()> {
     let text = match (json, watch) {
         (true, false) => serde_json::to_string_pretty(status)?,
         (true, true) => serde_json::to_string(status)?,
         (false, _) => format!("{}\n{}", summary::line(status), table::draw(status, colour())),
     };
+    write_line(out, &text)
+}
+
+/// A closed pipe (`| head`) ends the command without a word.
+pub fn write_line(out: &mut impl Write, text: &str) -> anyhow::Result<()> {
     match writeln!(out, "{}", text.trim_end()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         other => Ok(other?),
@@ -49,7 +53,7 @@ fn print(out: &mut impl Write, status: &Status, json: bool, watch: bool) -> anyh
 }
 
 /// Colours are for terminals, and not for who set NO_COLOR.
-fn colour() -> bool {
+pub fn colour() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -274,13 +274,15 @@ impl Broker {
         }
         self.expire_guests(now);
         self.expire_residues(now);
+        self.look_at_segments(now);
     }
 
     /// When `expire` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
         let guests = self.guests().and_then(crate::guests::Guests::next_expiry);
         let offers = self.table.oldest().map(|since| since + PATIENCE);
-        [offers, guests, self.residues.next_expiry()].into_iter().flatten().min()
+        let segments = self.segments.as_ref().and_then(crate::segments::Segments::next_expiry);
+        [offers, guests, segments, self.residues.next_expiry()].into_iter().flatten().min()
     }
 
     fn label(&self, serial: u64) -> Option<EndLabel> {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub mod bpf;
+pub mod lock;
 pub mod memfd;
 pub mod page;
 pub mod sockopt;

@@ -1,4 +1,4 @@
-//! One page of a memfd, mapped shared.
+//! Pages of a memfd, mapped shared.
 
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
@@ -42,5 +42,27 @@ impl Page {
         // SAFETY: `Side` fits in the page (asserted above), a page is aligned for it, and all
         // that is ever read or written through it is atomic.
         unsafe { &*self.mapping.as_ptr().cast::<Side>() }
+    }
+}
+
+/// The beginning of a memfd, for as long as something is written there.
+pub struct Pages {
+    mapping: Mapping,
+}
+
+impl Pages {
+    /// `memfd` has at least so many bytes, a multiple of its pages, and nobody else has it yet.
+    pub fn map(memfd: impl AsFd, len_bytes: usize) -> io::Result<Self> {
+        let region = Region::first(memfd.as_fd().as_raw_fd(), len_bytes);
+        // SAFETY: nobody else can cut it.
+        let mapping = unsafe { region.map_trusted(Filling::Usual) }.map_err(super::io_error)?;
+        Ok(Self { mapping })
+    }
+
+    /// Writes `bytes` at the beginning.
+    pub fn write(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.mapping.len_bytes());
+        // SAFETY: inside the mapping, as just asserted, which nobody else has a reference to.
+        unsafe { self.mapping.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 }

@@ -58,22 +58,51 @@ pub fn passes_rights(fd: impl AsFd) -> io::Result<bool> {
     get_u32(fd, libc::SOL_SOCKET, SO_PASSRIGHTS).map(|value| value != 0)
 }
 
-/// The Unix socket that a service manager listens on for this process, as sd_listen_fds(3) says.
-pub fn inherited_listener() -> Option<OwnedFd> {
+/// What a service manager passes to this process, as sd_listen_fds(3) says.
+#[derive(Default)]
+pub struct Inherited {
+    /// The Unix socket that it listens on for us.
+    pub listener: Option<OwnedFd>,
+    /// What an earlier process of this service gave it to keep, by name.
+    pub kept: Vec<(String, OwnedFd)>,
+}
+
+/// To be called once.
+pub fn inherited() -> Inherited {
     const FIRST: i32 = 3;
+    /// More than anything of ours.
+    const MOST: i32 = 1 << 16;
     let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-    if number("LISTEN_PID") != Some(std::process::id()) || number("LISTEN_FDS")? < 1 {
-        return None;
+    let mut inherited = Inherited::default();
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return inherited;
     }
-    // SAFETY: whoever started this process says that it is open and this process's to use.
-    let fd = unsafe { OwnedFd::from_raw_fd(FIRST) };
-    let is_listener = get_u32(&fd, libc::SOL_SOCKET, libc::SO_DOMAIN).ok()? == libc::AF_UNIX as u32
-        && get_u32(&fd, libc::SOL_SOCKET, libc::SO_TYPE).ok()? == libc::SOCK_SEQPACKET as u32
-        && get_u32(&fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).ok()? == 1;
-    let flags = rustix::io::FdFlags::CLOEXEC;
-    let is_ready =
-        rustix::io::fcntl_setfd(&fd, flags).is_ok() && rustix::io::ioctl_fionbio(&fd, true).is_ok();
-    (is_listener && is_ready).then_some(fd)
+    let count = number("LISTEN_FDS").and_then(|count| i32::try_from(count).ok());
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
+    for number in FIRST..FIRST + count.unwrap_or(0).min(MOST) {
+        // SAFETY: whoever started this process says that it is open and this process's to use.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        let name = names.next().unwrap_or_default();
+        if rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).is_err() {
+            // It is not open: nothing is to be closed.
+            std::mem::forget(fd);
+        } else if inherited.listener.is_none() && is_listener(&fd) {
+            inherited.listener = rustix::io::ioctl_fionbio(&fd, true).is_ok().then_some(fd);
+        } else {
+            inherited.kept.push((name.to_owned(), fd));
+        }
+    }
+    inherited
+}
+
+fn is_listener(fd: &OwnedFd) -> bool {
+    let is = |option, value: i32| {
+        get_u32(fd, libc::SOL_SOCKET, option).is_ok_and(|found| found == value as u32)
+    };
+    is(libc::SO_DOMAIN, libc::AF_UNIX)
+        && is(libc::SO_TYPE, libc::SOCK_SEQPACKET)
+        && is(libc::SO_ACCEPTCONN, 1)
 }
 
 /// Whether senders may pass descriptors to this Unix socket, and to those accepted from it.

@@ -1,4 +1,4 @@
-//! Where the broker's socket is when nobody says.
+//! Where the broker's socket is.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -6,21 +6,32 @@ use std::path::{Path, PathBuf};
 use yasmin_control::{SOCKET_NAME, SYSTEM_DIR};
 
 /// A folder that anybody could have made before us.
-#[derive(Debug, thiserror::Error)]
-#[error("{} belongs to user {owner}; set XDG_RUNTIME_DIR or --socket", .folder.display())]
+#[derive(Debug)]
 pub struct Foreign {
-    folder: PathBuf,
-    owner: u32,
+    pub folder: PathBuf,
+    pub owner: u32,
 }
+
+impl std::fmt::Display for Foreign {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { folder, owner } = self;
+        write!(f, "{} belongs to user {owner}; set XDG_RUNTIME_DIR or --socket", folder.display())
+    }
+}
+
+impl std::error::Error for Foreign {}
 
 /// The socket that was asked for, else the system's for root and for everybody once it is
 /// there, else one of the user's own.
+///
+/// # Errors
+/// The folder of the user's own is another's.
 pub fn resolve(asked: Option<&Path>) -> Result<PathBuf, Foreign> {
     if let Some(path) = asked {
         return Ok(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
     }
     let system = Path::new(SYSTEM_DIR).join(SOCKET_NAME);
-    let uid = rustix::process::geteuid();
+    let uid = nix::unistd::geteuid();
     if uid.is_root() || is_socket(&system) {
         return Ok(system);
     }

@@ -1,0 +1,505 @@
+//! Segments: memory that programs ask for by name, at one address in every process.
+//!
+//! ```text
+//!  Segments ── Addresses      which addresses each has
+//!     │  └──── Budget         bytes of each user and in all
+//!     ├─ Segment ── memory    the memfd; the kernel knows who has it
+//!     │      └───── record    what is known of it, in a memfd of the broker's own
+//!     └─ Store                keeps both across the broker's death
+//! ```
+//!
+//! Called by the broker only; nothing here waits for a process.
+
+mod addresses;
+mod memory;
+mod record;
+mod store;
+
+use self::addresses::Addresses;
+use self::record::RIGHTS_MAX;
+pub use self::store::{Store, keep};
+use crate::broker::has_room;
+use crate::budget::Budget;
+use crate::closer::Closer;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::time::{Duration, Instant, SystemTime};
+use yasmin_control::segment::{Kind, Name, Place, Refusal, Rights, Whom, file_bytes};
+use yasmin_control::status;
+
+/// How often it is looked whether removed segments are still held, and creators live.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Holders that are told of.
+const HOLDERS: usize = 100;
+
+/// What the broker knows of a segment, and its successor has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    name: Name,
+    owner: u32,
+    place: Place,
+    /// At most `RIGHTS_MAX` users. The owner has all rights without being named.
+    rights: BTreeMap<Whom, Rights>,
+    /// The number of the process with which it ends.
+    creator: Option<u32>,
+    /// Seconds since 1970.
+    created_s: u64,
+    /// Its name is free again; its memory and its addresses are somebody's still.
+    is_removed: bool,
+}
+
+/// A process that has a segment, or wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// 0: not seen from here.
+    pub pid: u32,
+    pub uid: u32,
+    pub rights: Rights,
+}
+
+struct Segment {
+    entry: Entry,
+    memfd: OwnedFd,
+    record: OwnedFd,
+    /// Readable once the creator has ended.
+    creator: Option<OwnedFd>,
+}
+
+pub struct Limits {
+    /// Of all users together. One who is not root may have as many as are left for the others.
+    pub segments: usize,
+    pub budget: Budget,
+    /// What the machine has.
+    pub most_bytes: u64,
+}
+
+pub struct Segments {
+    limits: Limits,
+    addresses: Addresses,
+    /// By a number that is used once; removed ones are among them.
+    all: BTreeMap<u64, Segment>,
+    names: BTreeMap<Name, u64>,
+    /// Segments of each user; no entry is 0.
+    users: HashMap<u32, usize>,
+    next: u64,
+    store: Store,
+    closer: Closer,
+    look_at: Option<Instant>,
+}
+
+impl Segments {
+    /// With those that the store has.
+    pub fn recover(limits: Limits, is_system: bool, mut store: Store, closer: Closer) -> Self {
+        let kept = store.recover();
+        let uid = rustix::process::geteuid().as_raw();
+        let mut segments = Self {
+            limits,
+            addresses: Addresses::new(is_system, uid),
+            all: BTreeMap::new(),
+            names: BTreeMap::new(),
+            users: HashMap::new(),
+            next: 0,
+            store,
+            closer,
+            look_at: None,
+        };
+        let mut parts: BTreeMap<u64, HashMap<String, OwnedFd>> = BTreeMap::new();
+        for (name, fd) in kept {
+            let Some((part, number)) = name.split_once('-') else { continue };
+            let Ok(number) = number.parse() else { continue };
+            parts.entry(number).or_default().insert(part.to_owned(), fd);
+        }
+        for (number, parts) in parts {
+            segments.next = segments.next.max(number);
+            if let Err(error) = segments.take_back(number, parts) {
+                tracing::warn!("segment {number} is lost: {error}");
+                segments.store.forget_all(number);
+            }
+        }
+        if !segments.all.is_empty() {
+            tracing::info!(segments = segments.all.len(), "found again");
+        }
+        segments.look_at = segments.next_look();
+        segments
+    }
+
+    fn take_back(&mut self, number: u64, mut parts: HashMap<String, OwnedFd>) -> io::Result<()> {
+        let gone = |what| move || io::Error::other(format!("its {what} is not there"));
+        let memfd = parts.remove(store::MEMORY).ok_or_else(gone("memory"))?;
+        let record = parts.remove(store::RECORD).ok_or_else(gone("record"))?;
+        let entry = record::read(&record)?;
+        if !memory::is_of(&memfd, &entry.place) {
+            return Err(io::Error::other("its memory is another's"));
+        }
+        if !entry.is_removed && self.names.contains_key(&entry.name) {
+            return Err(io::Error::other("there are two of its name"));
+        }
+        if !self.addresses.take_at(entry.place.start(), entry.place.mapped_bytes()) {
+            return Err(io::Error::other("its addresses are another's"));
+        }
+        // Limits may be lower than they were; what there is stays.
+        let _ = self.limits.budget.take(entry.owner, entry.place.mapped_bytes());
+        if !entry.is_removed {
+            self.names.insert(entry.name, number);
+        }
+        *self.users.entry(entry.owner).or_default() += 1;
+        let creator = parts.remove(store::CREATOR);
+        self.all.insert(number, Segment { entry, memfd, record, creator });
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// `creator`: the process that asks, for a segment that ends with it.
+    pub fn create(
+        &mut self,
+        uid: u32,
+        name: Name,
+        size_bytes: u64,
+        kind: Kind,
+        creator: impl FnOnce() -> Option<(u32, OwnedFd)>,
+    ) -> Result<(), Refusal> {
+        if let Some(there) = self.find(&name) {
+            return Err(Refusal::Taken { owner: there.entry.owner });
+        }
+        let len_bytes = file_bytes(size_bytes, kind.is_huge);
+        if len_bytes > self.limits.most_bytes {
+            return Err(Refusal::TooLarge { most_bytes: self.limits.most_bytes });
+        }
+        let of_user = self.users.get(&uid).copied().unwrap_or(0);
+        if !has_room(uid, of_user, self.all.len(), self.limits.segments) {
+            return Err(Refusal::TooMany { most: of_user as u64 });
+        }
+        let creator = match kind.with_creator {
+            true => Some(creator().ok_or(Refusal::Unseen)?),
+            false => None,
+        };
+        let budget = &mut self.limits.budget;
+        if budget.take(uid, len_bytes).is_err() {
+            let (of_user, of_all) = (budget.left_of(uid), budget.left_bytes());
+            return Err(if of_user < of_all {
+                Refusal::UserShare { left_bytes: of_user }
+            } else {
+                Refusal::AllShares { left_bytes: of_all }
+            });
+        }
+        let made = self.make(uid, name, size_bytes, kind, creator);
+        if made.is_err() {
+            self.limits.budget.give_back(uid, len_bytes);
+        }
+        made
+    }
+
+    fn make(
+        &mut self,
+        uid: u32,
+        name: Name,
+        size_bytes: u64,
+        kind: Kind,
+        creator: Option<(u32, OwnedFd)>,
+    ) -> Result<(), Refusal> {
+        let len_bytes = file_bytes(size_bytes, kind.is_huge);
+        let start = self.addresses.take(len_bytes).ok_or(Refusal::NoAddress)?;
+        let address = start + yasmin_control::segment::HEADER_BYTES as u64;
+        let (pid, pidfd) = creator.unzip();
+        let make = || -> Result<Segment, Refusal> {
+            let place = Place::new(address, size_bytes, kind).ok_or(Refusal::NoAddress)?;
+            let memfd = memory::make(&name, &place).map_err(|errno| match errno {
+                Errno::NOMEM | Errno::INVAL if kind.is_huge => {
+                    Refusal::HugePages { free_bytes: crate::memory::free_huge_bytes() }
+                }
+                errno => kernel(errno.into()),
+            })?;
+            let created_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+            let entry = Entry {
+                name,
+                owner: uid,
+                place,
+                rights: BTreeMap::new(),
+                creator: pid,
+                created_s,
+                is_removed: false,
+            };
+            let record = record::make().map_err(kernel)?;
+            record::write(&record, &entry).map_err(kernel)?;
+            Ok(Segment { entry, memfd, record, creator: pidfd })
+        };
+        let made = make().inspect_err(|_| self.addresses.give_back(start))?;
+        self.next += 1;
+        let number = self.next;
+        self.names.insert(name, number);
+        *self.users.entry(uid).or_default() += 1;
+        self.all.insert(number, made);
+        self.keep(number);
+        self.look_at = self.next_look();
+        Ok(())
+    }
+
+    /// Gives a segment to the store. Without one it ends with the broker, as far as its name goes:
+    /// that is worth a warning, and no more.
+    fn keep(&mut self, number: u64) {
+        let Some(segment) = self.all.get(&number) else { return };
+        let result = keep_parts(&mut self.store, number, segment);
+        if result.or_else(|_| self.keep_all()).is_err() {
+            self.give_up();
+        }
+    }
+
+    /// It is tried again later.
+    fn give_up(&mut self) {
+        self.store.give_up();
+        self.look_at = self.next_look();
+    }
+
+    /// Another keeper, and all of them.
+    fn keep_all(&mut self) -> io::Result<()> {
+        let result = self.store.start_again().and_then(|()| {
+            let mut all = self.all.iter();
+            all.try_for_each(|(&number, segment)| keep_parts(&mut self.store, number, segment))
+        });
+        result.inspect_err(|error| {
+            crate::rarely::warn!("segments will not be found after a restart: {error}");
+        })
+    }
+
+    /// Not all of them are kept yet, since whoever keeps them does not read at the moment.
+    pub fn is_behind(&self) -> bool {
+        self.store.is_behind()
+    }
+
+    /// What keeps them for the next broker, where nobody watches it yet.
+    pub fn unwatched_keeper(&mut self) -> Option<BorrowedFd<'_>> {
+        self.store.unwatched()
+    }
+
+    /// The keeper has gone, or hears again.
+    pub fn keeper_said(&mut self) {
+        let is_lost = self.store.has_gone() || self.store.go_on().is_err();
+        if is_lost && (self.store.is_fresh() || self.keep_all().is_err()) {
+            self.give_up();
+        }
+    }
+
+    /// A descriptor with these rights, for that process. `left_bytes`: what the memory that it
+    /// fills may be charged to has left; asked only when it is wanted.
+    pub fn open(
+        &self,
+        name: &Name,
+        holder: &Holder,
+        left_bytes: impl FnOnce() -> Option<u64>,
+    ) -> Result<(Place, OwnedFd), Refusal> {
+        let segment = self.find(name).ok_or(Refusal::NoSegment)?;
+        let has = segment.entry.rights_of(holder.uid);
+        if has < holder.rights {
+            return Err(Refusal::Rights { has });
+        }
+        let place = segment.entry.place;
+        if holder.rights == Rights::Write && !place.kind.is_huge {
+            let unused = place.mapped_bytes().saturating_sub(memory::used_bytes(&segment.memfd));
+            if let Some(left_bytes) = left_bytes().filter(|&left| left < unused) {
+                return Err(Refusal::Group { left_bytes });
+            }
+        }
+        let fd = memory::open_for(&segment.memfd, holder).map_err(|errno| kernel(errno.into()))?;
+        Ok((place, fd))
+    }
+
+    pub fn remove(&mut self, uid: u32, name: &Name) -> Result<(), Refusal> {
+        let number = self.owned(uid, name)?;
+        self.end(number);
+        Ok(())
+    }
+
+    pub fn allow(
+        &mut self,
+        uid: u32,
+        name: &Name,
+        whom: Whom,
+        rights: Rights,
+    ) -> Result<(), Refusal> {
+        let number = self.owned(uid, name)?;
+        let segment = self.all.get_mut(&number).ok_or(Refusal::NoSegment)?;
+        let mut entry = segment.entry.clone();
+        entry.rights.insert(whom, rights);
+        if entry.rights.len() > RIGHTS_MAX {
+            return Err(Refusal::TooManyUsers { most: RIGHTS_MAX as u64 });
+        }
+        record::write(&segment.record, &entry).map_err(kernel)?;
+        segment.entry = entry;
+        Ok(())
+    }
+
+    /// With its holders, for those who may read it.
+    pub fn about(&self, uid: u32, name: &Name) -> Result<status::Segment, Refusal> {
+        let segment = self.find(name).ok_or(Refusal::NoSegment)?;
+        let mut shown = segment.shown();
+        let has = segment.entry.rights_of(uid);
+        if has == Rights::None {
+            return Err(Refusal::Rights { has });
+        }
+        let (holders, more) = memory::holders(&segment.memfd, HOLDERS);
+        shown.more_holders = more;
+        shown.holders = holders
+            .into_iter()
+            .map(|Holder { pid, uid, rights }| status::Holder {
+                pid,
+                user: uid,
+                rights: rights.describe().to_owned(),
+            })
+            .collect();
+        Ok(shown)
+    }
+
+    /// The next one behind this name that the user may read.
+    pub fn next_shown(&self, uid: u32, after: Option<&Name>) -> Option<(Name, status::Segment)> {
+        let from = after.map_or(Unbounded, |name| Excluded(*name));
+        self.names
+            .range((from, Unbounded))
+            .filter_map(|(&name, number)| Some((name, self.all.get(number)?)))
+            .find(|(_, segment)| segment.entry.rights_of(uid) > Rights::None)
+            .map(|(name, segment)| (name, segment.shown()))
+    }
+
+    fn find(&self, name: &Name) -> Option<&Segment> {
+        self.all.get(self.names.get(name)?)
+    }
+
+    fn owned(&self, uid: u32, name: &Name) -> Result<u64, Refusal> {
+        let number = *self.names.get(name).ok_or(Refusal::NoSegment)?;
+        let owner = self.all.get(&number).ok_or(Refusal::NoSegment)?.entry.owner;
+        if uid == owner || uid == 0 { Ok(number) } else { Err(Refusal::NotOwner { owner }) }
+    }
+
+    /// Its name is free; the rest when nobody has it any more.
+    fn end(&mut self, number: u64) {
+        let Some(segment) = self.all.get_mut(&number) else { return };
+        self.names.remove(&segment.entry.name);
+        segment.entry.is_removed = true;
+        // First of all: that it is not kept any more may be heard late.
+        if let Err(error) = record::write(&segment.record, &segment.entry) {
+            crate::rarely::warn!("a removed segment may be found after a restart: {error}");
+        }
+        if !memory::is_held(&segment.memfd) {
+            return self.forget(number);
+        }
+        self.look_at = self.next_look();
+    }
+
+    fn forget(&mut self, number: u64) {
+        let Some(Segment { entry, memfd, .. }) = self.all.remove(&number) else { return };
+        self.store.forget_all(number);
+        self.look_at = self.next_look();
+        self.addresses.give_back(entry.place.start());
+        self.limits.budget.give_back(entry.owner, entry.place.mapped_bytes());
+        if let Some(count) = self.users.get_mut(&entry.owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(&entry.owner);
+            }
+        }
+        // To free much memory takes its time.
+        self.closer.close(entry.owner, memfd);
+    }
+
+    /// When `look` has something to do next.
+    pub const fn next_expiry(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        let is_lost = self.store.is_nowhere();
+        let changes = |one: &Segment| is_lost || one.entry.is_removed || one.creator.is_some();
+        let has_to = self.store.is_behind() || self.all.values().any(changes);
+        has_to.then(|| Instant::now() + LOOK_EVERY)
+    }
+
+    /// Ends those whose creator has ended, forgets those that nobody has any more, and has the
+    /// others kept.
+    pub fn look(&mut self, now: Instant) {
+        if self.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let chosen = |is_chosen: fn(&Segment) -> bool, all: &BTreeMap<u64, Segment>| {
+            let numbers = all.iter().filter(|(_, segment)| is_chosen(segment));
+            numbers.map(|(&number, _)| number).collect::<Vec<u64>>()
+        };
+        for number in chosen(|one| !one.entry.is_removed && one.is_orphan(), &self.all) {
+            self.end(number);
+        }
+        let is_gone = |one: &Segment| one.entry.is_removed && !memory::is_held(&one.memfd);
+        for number in chosen(is_gone, &self.all) {
+            self.forget(number);
+        }
+        let is_lost = self.store.is_nowhere() && !self.all.is_empty();
+        if (is_lost || self.store.go_on().is_err()) && self.keep_all().is_err() {
+            self.store.give_up();
+        }
+        self.look_at = self.next_look();
+    }
+}
+
+fn keep_parts(store: &mut Store, number: u64, segment: &Segment) -> io::Result<()> {
+    // The record last: who finds it finds the rest.
+    store.keep(store::MEMORY, number, segment.memfd.as_fd())?;
+    if let Some(creator) = &segment.creator {
+        store.keep(store::CREATOR, number, creator.as_fd())?;
+    }
+    store.keep(store::RECORD, number, segment.record.as_fd())
+}
+
+fn kernel(error: io::Error) -> Refusal {
+    Refusal::Kernel { errno: error.raw_os_error().unwrap_or(libc::EIO) as u64 }
+}
+
+impl Entry {
+    fn rights_of(&self, uid: u32) -> Rights {
+        if uid == self.owner || uid == 0 {
+            return Rights::Write;
+        }
+        let own = self.rights.get(&Whom::User(uid)).or_else(|| self.rights.get(&Whom::Everyone));
+        own.copied().unwrap_or(Rights::None)
+    }
+}
+
+impl Segment {
+    /// The process that it was to end with has ended.
+    fn is_orphan(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.creator.as_ref().is_some_and(|creator| {
+            poll(&mut [PollFd::new(creator, PollFlags::IN)], Some(&now)) == Ok(1)
+        })
+    }
+
+    fn shown(&self) -> status::Segment {
+        let Entry { name, owner, place, rights, creator, created_s, .. } = &self.entry;
+        let now_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        let grant = |(&whom, &rights): (&Whom, &Rights)| status::Grant {
+            user: match whom {
+                Whom::Everyone => None,
+                Whom::User(uid) => Some(uid),
+            },
+            rights: rights.describe().to_owned(),
+        };
+        status::Segment {
+            name: name.as_str().to_owned(),
+            owner: *owner,
+            size_bytes: place.size_bytes,
+            address: place.address,
+            used_bytes: memory::used_bytes(&self.memfd),
+            huge: place.kind.is_huge,
+            creator: *creator,
+            age_s: now_s.saturating_sub(*created_s),
+            rights: rights.iter().map(grant).collect(),
+            attached: memory::is_held(&self.memfd),
+            holders: Vec::new(),
+            more_holders: false,
+        }
+    }
+}
