@@ -5,6 +5,8 @@ pub mod grammar;
 
 use std::path::Path;
 
+use yasmin_control::Decline;
+
 use crate::lab::{Knobs, Lab, Mode};
 use crate::netns::Net;
 use crate::process::Process;
@@ -135,6 +137,8 @@ impl Duo {
             .iter()
             .flat_map(|status| &status.connections)
             .filter(|connection| connection.ends.iter().any(|end| end.pid == pid))
+            // The scenario has set an option that needs TCP.
+            .filter(|connection| connection.reason.as_deref() != Some(Decline::Option.describe()))
             .flat_map(|connection| connection.ends.clone())
             .collect()
     }
