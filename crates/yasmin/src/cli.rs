@@ -28,6 +28,8 @@ pub enum Command {
     Bench(Bench),
     /// Run real programs over plain TCP and through rings, compare and report
     Demo(Demo),
+    /// Measure which way to parallelise pays, and what each path costs
+    Lab(crate::lab::cli::Lab),
     /// Place network functions on CPUs where their traffic says
     Place(Box<crate::place::cli::Place>),
     /// Show the machine's CPUs, nodes, caches and cards, and measure latencies between CPUs

@@ -11,6 +11,7 @@ mod demo;
 mod environment;
 mod figure;
 mod install;
+mod lab;
 mod pingpong;
 mod place;
 mod progress;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         cli::Command::Status(options) => status::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Demo(options) => demo::run(&options),
+        cli::Command::Lab(options) => lab::run(&options),
         cli::Command::Place(options) => place::run(&options),
         cli::Command::Topology(options) => topology::run(&options),
         cli::Command::PingPong(options) => pingpong::run(&options),

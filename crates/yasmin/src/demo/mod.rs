@@ -8,13 +8,13 @@
 //!           a broker of the demo's own
 //! ```
 
-mod broker;
+pub mod broker;
 mod html;
-mod interrupt;
-mod netns;
+pub mod interrupt;
+pub mod netns;
 mod outcome;
 mod plot;
-mod process;
+pub mod process;
 mod stage;
 mod table;
 mod unit;
@@ -136,7 +136,7 @@ fn publish(report: &Report, options: &cli::Demo) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn absolute(path: &Path) -> String {
+pub fn absolute(path: &Path) -> String {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
