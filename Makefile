@@ -40,16 +40,15 @@ BUILD_NEEDS = cc:gcc pkg-config:pkg-config clang:clang llvm-strip:llvm \
 	hwloc.pc:libhwloc-dev libudev.pc:libudev-dev
 DEMO_NEEDS = iperf3:iperf3 sockperf:sockperf redis-server:redis-server \
 	redis-benchmark:redis-tools nginx:nginx-light wrk:wrk ip:iproute2
-TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
+LAB_NEEDS = make:make gcc:gcc ip:iproute2 mpirun.openmpi:openmpi-bin \
+	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
+TEST_NEEDS = $(DEMO_NEEDS) $(LAB_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
 	pg_ctlcluster:postgresql haproxy:haproxy memcached:memcached memcaslap:libmemcached-tools \
 	dpdk-testpmd:dpdk-dev ping:iputils-ping sshd:openssh-server rsync:rsync git:git fcgiwrap:fcgiwrap openssl:openssl \
 	systemd-socket-activate:systemd iptables:iptables
 # Large ones, for make jobs only.
 JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
-	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika mpirun.openmpi:openmpi-bin \
-	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
-LAB_NEEDS = make:make gcc:gcc ip:iproute2 mpirun.openmpi:openmpi-bin \
-	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
+	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika
 # npm too, for Node.js's own tests and Bun; without it they are left out, with a line.
 CONFORMANCE_NEEDS = python3:python3 cc:gcc c++:g++ make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils
 VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils

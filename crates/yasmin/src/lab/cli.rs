@@ -41,6 +41,9 @@ pub struct Measure {
     /// Only measurements with these words in their names, as in heat/rings,is/openmp; see --list
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// All experiments on these placements, not on the plan's
+    #[arg(long, value_name = "PLACEMENT", value_delimiter = ',')]
+    pub on: Vec<String>,
     /// Print the names of all measurements and do nothing
     #[arg(long)]
     pub list: bool,

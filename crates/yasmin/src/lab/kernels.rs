@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use super::placement::Placement;
 use super::plan::Case;
 use crate::demo::process::{self, Process};
 
@@ -39,15 +40,15 @@ const SOURCES: &[(&str, &str)] = sources![
 ];
 
 /// What every measurement needs, and the Debian packages that have it.
-const NEEDS: [(&str, &str); 3] = [("make", "make"), ("gcc", "gcc"), ("ip", "iproute2")];
+const NEEDS: [(&str, &str); 2] = [("make", "make"), ("gcc", "gcc")];
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
 
-/// Builds what `cases` need in `folder`; returns the folder of the programs.
+/// Builds what `cases` on `placements` need in `folder`; returns the folder of the programs.
 ///
 /// # Errors
 /// Names every program that is missing, and how to get it.
-pub fn build(cases: &[Case], folder: &Path) -> anyhow::Result<PathBuf> {
-    need_programs(cases)?;
+pub fn build(cases: &[Case], placements: &[&Placement], folder: &Path) -> anyhow::Result<PathBuf> {
+    need_programs(cases, placements)?;
     let sources = folder.join("lab");
     fs::create_dir_all(sources.join("kernels"))?;
     for (name, text) in SOURCES {
@@ -61,13 +62,15 @@ pub fn build(cases: &[Case], folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(programs)
 }
 
-fn need_programs(cases: &[Case]) -> anyhow::Result<()> {
+fn need_programs(cases: &[Case], placements: &[&Placement]) -> anyhow::Result<()> {
     let of_models = cases.iter().flat_map(|case| case.model.needs());
+    let of_placements = placements.iter().flat_map(|placement| &placement.needs);
     let missing: BTreeSet<(&str, &str)> = NEEDS
         .iter()
         .chain(of_models)
-        .filter(|(program, _)| process::find(program).is_none())
         .copied()
+        .chain(of_placements.map(|(program, package)| (program.as_str(), package.as_str())))
+        .filter(|(program, _)| process::find(program).is_none())
         .collect();
     if missing.is_empty() {
         return Ok(());

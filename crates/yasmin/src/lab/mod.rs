@@ -56,7 +56,10 @@ fn measure(options: &Measure) -> anyhow::Result<()> {
     let text = options.plan.as_deref().map(read).transpose()?;
     let built_in = if options.quick { plan::QUICK } else { plan::FULL };
     let text = text.as_deref().unwrap_or(built_in);
-    let plan = Plan::parse(text).with_context(|| named(&options.plan))?;
+    let mut plan = Plan::parse(text).with_context(|| named(&options.plan))?;
+    if !options.on.is_empty() {
+        plan.place(&options.on);
+    }
     let cases = plan.cases(&placements).with_context(|| named(&options.plan))?;
     let cases = plan::choose(cases, &options.only)?;
     if options.list {
@@ -71,10 +74,11 @@ fn measure(options: &Measure) -> anyhow::Result<()> {
     interrupt::watch()?;
 
     let folder = tempfile::Builder::new().prefix("yasmin-lab-").tempdir()?;
-    let programs = kernels::build(&cases, folder.path())?;
+    let chosen: Vec<&Placement> = used(&placements, &cases).collect();
+    let programs = kernels::build(&cases, &chosen, folder.path())?;
     let rings = Rings::find(options.socket.as_deref(), folder.path())?;
     let mut sites = BTreeMap::new();
-    for placement in used(&placements, &cases) {
+    for placement in chosen {
         let own = folder.path().join(&placement.name);
         let site = Site::set(placement, &own)
             .with_context(|| format!("placement {} cannot be made", placement.name))?;
@@ -101,7 +105,8 @@ fn measure(options: &Measure) -> anyhow::Result<()> {
     publish(&report, options)
 }
 
-/// All cases once in each round; every second round backwards, so that none is always first.
+/// All cases of an experiment take turns: each once in a round, every second round backwards, so
+/// that none is always first.
 fn take_turns(bench: &Bench, cases: Vec<Case>, rounds: u16) -> anyhow::Result<Vec<Outcome>> {
     let cpus = crate::cpus::allowed()?.len();
     let steps = cases.len() * usize::from(rounds);
@@ -111,19 +116,21 @@ fn take_turns(bench: &Bench, cases: Vec<Case>, rounds: u16) -> anyhow::Result<Ve
         Outcome::new(case, command)
     };
     let mut outcomes: Vec<Outcome> = cases.into_iter().map(describe).collect();
-    for round in 0..rounds {
-        for at in 0..outcomes.len() {
-            let at = if round % 2 == 0 { at } else { outcomes.len() - 1 - at };
-            let outcome = &mut outcomes[at];
-            progress.set_message(outcome.case.name.clone());
-            progress.inc(1);
-            if outcome.failure.is_some() {
-                continue;
-            }
-            measure_once(bench, outcome, cpus);
-            interrupt::check()?;
-            if let Some(failure) = &outcome.failure {
-                progress.println(format!("{}: {failure}", outcome.case.name));
+    for experiment in outcomes.chunk_by_mut(|a, b| a.case.experiment == b.case.experiment) {
+        for round in 0..rounds {
+            for at in 0..experiment.len() {
+                let at = if round % 2 == 0 { at } else { experiment.len() - 1 - at };
+                let outcome = &mut experiment[at];
+                progress.set_message(outcome.case.name.clone());
+                progress.inc(1);
+                if outcome.failure.is_some() {
+                    continue;
+                }
+                measure_once(bench, outcome, cpus);
+                interrupt::check()?;
+                if let Some(failure) = &outcome.failure {
+                    progress.println(format!("{}: {failure}", outcome.case.name));
+                }
             }
         }
     }

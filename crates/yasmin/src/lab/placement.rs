@@ -16,6 +16,12 @@ pub struct Placement {
     /// For readers of the report.
     pub about: String,
     pub network: Network,
+    /// Whether a launcher of MPI on one machine can start others by the words of theirs.
+    #[serde(default = "yes")]
+    pub launches: bool,
+    /// Programs that it needs here, and the Debian packages that have them.
+    #[serde(default)]
+    pub needs: BTreeMap<String, String>,
     #[serde(rename = "machine")]
     pub machines: Vec<Machine>,
 }
@@ -36,7 +42,8 @@ pub struct Machine {
     /// IPv4. Only where the network is given.
     pub address: Option<String>,
     /// The words that start a program there, before the program and its arguments. In them
-    /// {name}, {address} and {namespace} stand for the machine's.
+    /// {name}, {address} and {namespace} stand for the machine's, and {folder} for an empty folder
+    /// of its own.
     pub enter: Vec<String>,
 }
 
@@ -64,6 +71,10 @@ pub fn read(more: Option<&str>) -> anyhow::Result<BTreeMap<String, Placement>> {
         }
     }
     Ok(all)
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Placement {
@@ -116,6 +127,7 @@ mod tests {
         let all = read(None).unwrap();
         assert_eq!(all["native"].machines.len(), 1);
         assert_eq!(all["containers"].machines.len(), 2);
+        assert!(all["podman"].needs.contains_key("runc"));
     }
 
     #[test]

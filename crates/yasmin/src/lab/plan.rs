@@ -64,6 +64,13 @@ impl Plan {
         Ok(plan)
     }
 
+    /// All experiments on these placements, not on their own.
+    pub fn place(&mut self, placements: &[String]) {
+        for experiment in &mut self.experiments {
+            experiment.placements = placements.to_vec();
+        }
+    }
+
     /// # Errors
     /// Names the experiment that makes no sense, and why.
     pub fn cases(&self, placements: &BTreeMap<String, Placement>) -> anyhow::Result<Vec<Case>> {
@@ -77,6 +84,9 @@ impl Plan {
                 .cases(placements, self.limit_s)
                 .with_context(|| format!("experiment {name}"))?;
             cases.extend(made);
+        }
+        if cases.is_empty() {
+            bail!("no combination of models, paths, workers and placements can be");
         }
         for (nth, case) in cases.iter().enumerate() {
             if cases[..nth].iter().any(|other| other.name == case.name) {
@@ -106,6 +116,9 @@ impl Experiment {
                 if !self.kernel.models().contains(&model) {
                     bail!("there is no {} in {}", self.kernel.name(), model.name());
                 }
+                if model.is_mpi() && !placement.launches {
+                    continue;
+                }
                 let machines = placement.machines.len();
                 let paths = model.paths(machines).iter().copied();
                 let wanted = |path: &Path| self.paths.as_ref().is_none_or(|all| all.contains(path));
@@ -118,9 +131,6 @@ impl Experiment {
                     );
                 }
             }
-        }
-        if cases.is_empty() {
-            bail!("no combination of its models, paths, workers and placements can be");
         }
         Ok(cases)
     }

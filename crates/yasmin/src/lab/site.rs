@@ -32,6 +32,10 @@ impl Site {
             (Network::Namespaces, 1) => Some(Namespaces::single()?),
             (Network::Namespaces, _) => Some(Namespaces::pair()?),
         };
+        fs::create_dir_all(folder)?;
+        for machine in &placement.machines {
+            fs::create_dir_all(folder.join(&machine.name))?;
+        }
         let ready = |(nth, machine): (usize, &super::placement::Machine)| {
             let made = namespaces.as_ref();
             let address = made.map(|_| ADDRESSES[nth].to_owned()).or(machine.address.clone());
@@ -41,12 +45,13 @@ impl Site {
                 word.replace("{name}", &machine.name)
                     .replace("{address}", &address)
                     .replace("{namespace}", namespace)
+                    .replace("{folder}", &folder.join(&machine.name).display().to_string())
             };
             Ready { enter: machine.enter.iter().map(fill).collect(), address: address.clone() }
         };
         let machines: Vec<Ready> = placement.machines.iter().enumerate().map(ready).collect();
-        fs::create_dir_all(folder)?;
-        let agent = folder.join("agent");
+        // No machine can have this name.
+        let agent = folder.join("agent.sh");
         fs::write(&agent, agent_script(&machines))?;
         fs::set_permissions(&agent, Permissions::from_mode(0o755))?;
         Ok(Self { machines, agent, _namespaces: namespaces })

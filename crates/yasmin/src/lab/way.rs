@@ -113,6 +113,10 @@ impl Model {
         }
     }
 
+    pub fn is_mpi(self) -> bool {
+        matches!(self, Self::OpenMpi | Self::Mpich)
+    }
+
     /// Programs that it needs, and the Debian packages that have them.
     pub fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
