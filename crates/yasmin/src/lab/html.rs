@@ -169,7 +169,8 @@ fn by_workers(
 /// Figure 2 of the sources: latency and bandwidth by message size.
 fn by_size(page: &mut String, all: &[&Outcome]) -> anyhow::Result<()> {
     type Of = fn(&Size) -> &Spread;
-    let figures: [(&str, Of, fn(f64) -> String); 3] = [
+    type Show = fn(f64) -> String;
+    let figures: [(&str, Of, Show); 3] = [
         ("latency", |size| &size.latency_ns, figure::nanoseconds),
         ("bandwidth", |size| &size.bytes_s, figure::bytes_s),
         ("message rate", |size| &size.messages_s, figure::per_second),
