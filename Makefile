@@ -1,5 +1,6 @@
 # make build          target/release/yasmin, yasmind and libyasmin.so
 # make demo           real programs, over plain TCP and through rings; a table and a report
+# make lab            which way to parallelise pays: kernels in OpenMP and MPI, each path proven
 # make test           lints, unit, model-checked and end-to-end tests, licences
 # make jobs           whole jobs by many real programs; writes docs/programs.md
 # make conformance    other people's tests, on plain TCP and through rings; writes docs/conformance.md
@@ -22,6 +23,8 @@ RELEASE = $(TARGET)/release
 
 # Options for the demo, as in: make demo DEMO="--quick --out /tmp/report"
 DEMO ?=
+# Options for the lab, as in: make lab LAB="--only heat,is-s --out /tmp/lab", or LAB= for all sizes
+LAB ?= --quick
 # Options for the conformance suites, as in: make conformance CONFORMANCE="--only CPython"
 CONFORMANCE ?= --out docs/conformance.md
 # Seconds for each fuzz target.
@@ -37,14 +40,15 @@ BUILD_NEEDS = cc:gcc pkg-config:pkg-config clang:clang llvm-strip:llvm \
 	hwloc.pc:libhwloc-dev libudev.pc:libudev-dev
 DEMO_NEEDS = iperf3:iperf3 sockperf:sockperf redis-server:redis-server \
 	redis-benchmark:redis-tools nginx:nginx-light wrk:wrk ip:iproute2
-TEST_NEEDS = $(DEMO_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
+LAB_NEEDS = make:make gcc:gcc ip:iproute2 mpirun.openmpi:openmpi-bin \
+	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
+TEST_NEEDS = $(DEMO_NEEDS) $(LAB_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
 	pg_ctlcluster:postgresql haproxy:haproxy memcached:memcached memcaslap:libmemcached-tools \
 	dpdk-testpmd:dpdk-dev ping:iputils-ping sshd:openssh-server rsync:rsync git:git fcgiwrap:fcgiwrap openssl:openssl \
 	systemd-socket-activate:systemd iptables:iptables
 # Large ones, for make jobs only.
 JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
-	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika mpirun.openmpi:openmpi-bin \
-	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
+	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika
 # npm too, for Node.js's own tests and Bun; without it they are left out, with a line.
 CONFORMANCE_NEEDS = python3:python3 cc:gcc c++:g++ make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils
 VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils
@@ -53,8 +57,8 @@ VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: soak cost runtimes build surface demo test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
-.PHONY: needs-build needs-demo needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
+.PHONY: soak cost runtimes build surface demo lab test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
+.PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
 
 # Two runs: built together, the library's dependencies would get the features that the broker
@@ -66,6 +70,10 @@ build: needs-build
 demo: needs-demo build
 	$(RELEASE)/yasmin demo $(DEMO)
 
+# Some minutes; needs root, for network namespaces.
+lab: needs-lab build
+	$(RELEASE)/yasmin lab $(LAB)
+
 test: needs-test lint unit loom e2e conformance-short sanitizers fuzz-smoke licences
 	@echo "All tests passed."
 
@@ -75,6 +83,9 @@ needs-build:
 
 needs-demo:
 	@.ci/install-packages $(DEMO_NEEDS)
+
+needs-lab:
+	@.ci/install-packages $(LAB_NEEDS)
 
 needs-test: needs-build
 	@.ci/install-packages $(TEST_NEEDS)

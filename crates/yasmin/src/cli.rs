@@ -28,6 +28,8 @@ pub enum Command {
     Bench(Bench),
     /// Run real programs over plain TCP and through rings, compare and report
     Demo(Demo),
+    /// Measure which way to parallelise pays, and what each path costs
+    Lab(crate::lab::cli::Lab),
     /// Place network functions on CPUs where their traffic says
     Place(Box<crate::place::cli::Place>),
     /// Make memory that programs have at one address, show it, and say who may use it

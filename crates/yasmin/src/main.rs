@@ -8,6 +8,7 @@ mod broker;
 mod cli;
 mod demo;
 mod install;
+mod lab;
 mod pingpong;
 mod place;
 mod run;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         cli::Command::Status(options) => status::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Demo(options) => demo::run(&options),
+        cli::Command::Lab(options) => lab::run(&options),
         cli::Command::Place(options) => place::run(&options),
         cli::Command::Topology(options) => topology::run(&options),
         cli::Command::Segment(options) => segment::run(&options),

@@ -1,4 +1,4 @@
-//! The demo's own broker, and what it counted.
+//! A broker for one measurement alone, and what it counted.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,9 +57,9 @@ impl Broker {
     }
 
     pub fn status(&self) -> anyhow::Result<Status> {
-        Client::connect(&self.socket).and_then(|client| client.status()).with_context(|| {
-            format!("the demo's broker has gone: {}", self.process.output().trim())
-        })
+        Client::connect(&self.socket)
+            .and_then(|client| client.status())
+            .with_context(|| format!("the broker has gone: {}", self.process.output().trim()))
     }
 
     /// How it proves that two ends belong together.
@@ -73,24 +73,28 @@ impl Broker {
 
     /// What was moved since `before`, once the connections of the run are closed.
     pub fn moved_since(&self, before: anyhow::Result<Totals>) -> anyhow::Result<Totals> {
-        let before = before?;
-        let begun = Instant::now();
-        let now = loop {
-            let status = self.status()?;
-            if status.connections.is_empty() || begun.elapsed() > CLOSE_LIMIT {
-                break Totals::of(&status);
-            }
-            std::thread::sleep(POLL_EVERY);
-        };
-        Ok(Totals {
-            ring_bytes: now.ring_bytes.saturating_sub(before.ring_bytes),
-            tcp_bytes: now.tcp_bytes.saturating_sub(before.tcp_bytes),
-        })
+        before?.until_closed(|| self.status())
     }
 }
 
 impl Totals {
-    fn of(status: &Status) -> Self {
+    /// What was moved since `self`, once all connections are closed, or after a while.
+    pub fn until_closed<E>(self, status: impl Fn() -> Result<Status, E>) -> Result<Self, E> {
+        let begun = Instant::now();
+        let now = loop {
+            let status = status()?;
+            if status.connections.is_empty() || begun.elapsed() > CLOSE_LIMIT {
+                break Self::of(&status);
+            }
+            std::thread::sleep(POLL_EVERY);
+        };
+        Ok(Self {
+            ring_bytes: now.ring_bytes.saturating_sub(self.ring_bytes),
+            tcp_bytes: now.tcp_bytes.saturating_sub(self.tcp_bytes),
+        })
+    }
+
+    pub fn of(status: &Status) -> Self {
         let broker = &status.broker;
         let mut totals =
             Self { ring_bytes: broker.closed_ring_bytes, tcp_bytes: broker.closed_tcp_bytes };

@@ -8,12 +8,12 @@
 //!           a broker of the demo's own
 //! ```
 
-mod broker;
+pub mod broker;
 mod html;
-mod interrupt;
-mod netns;
+pub mod interrupt;
+pub mod netns;
 mod outcome;
-mod process;
+pub mod process;
 mod stage;
 mod table;
 mod workload;
@@ -133,7 +133,7 @@ fn publish(report: &Report, options: &cli::Demo) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn absolute(path: &Path) -> String {
+pub fn absolute(path: &Path) -> String {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 

@@ -18,6 +18,15 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Lines of a failed program's output that are shown.
 const TAIL: usize = 5;
 
+/// It still ran when its time was over.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} does not end within {limit:?}: {tail}")]
+pub struct NoEnd {
+    name: String,
+    limit: Duration,
+    tail: String,
+}
+
 pub struct Process {
     name: String,
     child: Child,
@@ -57,7 +66,7 @@ impl Process {
     /// Waits for a program that ends by itself, and returns its output.
     pub fn finish(mut self, limit: Duration) -> anyhow::Result<String> {
         let Some(status) = self.wait(limit)? else {
-            bail!("{} does not end: {}", self.name, self.tail());
+            bail!(NoEnd { name: self.name.clone(), limit, tail: self.tail() });
         };
         interrupt::check()?;
         if !status.success() {

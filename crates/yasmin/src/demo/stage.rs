@@ -47,7 +47,7 @@ const FIRST_PORT: u16 = 20000;
 impl Stage {
     pub fn set(folder: &Path, socket: &Path) -> anyhow::Result<Self> {
         let namespaces = if rustix::process::geteuid().is_root() {
-            Some(Namespaces::make().context("the network namespaces cannot be made")?)
+            Some(Namespaces::pair().context("the network namespaces cannot be made")?)
         } else {
             None
         };

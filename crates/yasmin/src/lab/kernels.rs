@@ -1,0 +1,100 @@
+//! The kernels' sources, which this command carries, and their programs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::placement::Placement;
+use super::plan::Case;
+use crate::demo::process::{self, Process};
+
+macro_rules! sources {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../lab/", $name)))),*]
+    };
+}
+
+const SOURCES: &[(&str, &str)] = sources![
+    "Makefile",
+    "kernels/lab.h",
+    "kernels/ranks.h",
+    "kernels/threads.h",
+    "kernels/product.h",
+    "kernels/product-serial.c",
+    "kernels/product-openmp.c",
+    "kernels/product-mpi.c",
+    "kernels/heat.h",
+    "kernels/heat-serial.c",
+    "kernels/heat-openmp.c",
+    "kernels/heat-mpi.c",
+    "kernels/is.h",
+    "kernels/is-serial.c",
+    "kernels/is-openmp.c",
+    "kernels/is-mpi.c",
+    "kernels/imb-mpi.c",
+    "kernels/sockets.c",
+];
+
+/// What every measurement needs, and the Debian packages that have it.
+const NEEDS: [(&str, &str); 2] = [("make", "make"), ("gcc", "gcc")];
+const BUILD_LIMIT: Duration = Duration::from_secs(300);
+
+/// Builds what `cases` on `placements` need in `folder`; returns the folder of the programs.
+///
+/// # Errors
+/// Names every program that is missing, and how to get it.
+pub fn build(cases: &[Case], placements: &[&Placement], folder: &Path) -> anyhow::Result<PathBuf> {
+    need_programs(cases, placements)?;
+    let sources = folder.join("lab");
+    fs::create_dir_all(sources.join("kernels"))?;
+    for (name, text) in SOURCES {
+        fs::write(sources.join(name), text)?;
+    }
+    let programs = folder.join("programs");
+    let targets: BTreeSet<&str> = cases.iter().map(|case| case.model.target()).collect();
+    let mut make = Command::new(process::find("make").context("make is missing")?);
+    make.arg("-C").arg(&sources).arg(format!("OUT={}", programs.display())).args(targets);
+    Process::start(make, folder, "make")?.finish(BUILD_LIMIT)?;
+    Ok(programs)
+}
+
+fn need_programs(cases: &[Case], placements: &[&Placement]) -> anyhow::Result<()> {
+    let of_models = cases.iter().flat_map(|case| case.model.needs());
+    let of_placements = placements.iter().flat_map(|placement| &placement.needs);
+    let missing: BTreeSet<(&str, &str)> = NEEDS
+        .iter()
+        .chain(of_models)
+        .copied()
+        .chain(of_placements.map(|(program, package)| (program.as_str(), package.as_str())))
+        .filter(|(program, _)| process::find(program).is_none())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.iter().map(|(program, _)| *program).collect();
+    let packages: BTreeSet<&str> = missing.iter().map(|(_, package)| *package).collect();
+    let packages: Vec<&str> = packages.into_iter().collect();
+    bail!(
+        "missing: {}; on Debian: apt-get install {}; or leave out what needs them, see --only",
+        names.join(", "),
+        packages.join(" ")
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_source_is_carried() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/kernels");
+        for entry in fs::read_dir(folder).unwrap() {
+            let name = format!("kernels/{}", entry.unwrap().file_name().display());
+            assert!(SOURCES.iter().any(|(carried, _)| *carried == name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One run of a case: the counters before, the programs, the counters after.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::counters::{Carried, Counters};
+use super::load::{Besides, Ticks};
+use super::output::Output;
+use super::plan::Case;
+use super::rings::Rings;
+use super::site::Site;
+use super::way::{Model, Path as Way};
+use crate::demo::interrupt;
+use crate::demo::process::Process;
+
+/// Everything that runs need, made ready.
+pub struct Bench {
+    /// For files of the runs.
+    pub folder: PathBuf,
+    /// Of the kernels.
+    pub programs: PathBuf,
+    /// By the names of their placements.
+    pub sites: BTreeMap<String, Site>,
+    pub rings: Rings,
+    /// This executable.
+    pub yasmin: PathBuf,
+    next_port: AtomicU16,
+}
+
+pub struct Run {
+    pub output: Output,
+    pub carried: Carried,
+    pub besides: Besides,
+    pub wall_s: f64,
+}
+
+/// Below the ports that the kernel gives to clients.
+const FIRST_PORT: u16 = 20000;
+/// For a server to listen.
+const READY: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl Bench {
+    pub fn new(
+        folder: &Path,
+        programs: PathBuf,
+        sites: BTreeMap<String, Site>,
+        rings: Rings,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            folder: folder.to_owned(),
+            programs,
+            sites,
+            rings,
+            yasmin: std::env::current_exe()?,
+            next_port: AtomicU16::new(FIRST_PORT),
+        })
+    }
+
+    pub fn run(&self, case: &Case) -> anyhow::Result<Run> {
+        let site = self.site(case)?;
+        let counters = Counters::read(site)?;
+        let rings = self.rings.totals();
+        let ticks = Ticks::read();
+        let begun = Instant::now();
+        let text = match case.model {
+            Model::Sockets => self.serve_and_measure(case, site)?,
+            _ => {
+                let process = self.start(case, site, 0, &self.words(case)?, case.model.name())?;
+                process.finish(Duration::from_secs(case.limit_s))?
+            }
+        };
+        let wall_s = begun.elapsed().as_secs_f64();
+        let besides = ticks.until(Ticks::read());
+        let rings = self.rings.moved_since(rings);
+        let carried = counters.until(Counters::read(site)?, rings);
+        let output = Output::parse(&text)?;
+        Ok(Run { output, carried, besides, wall_s })
+    }
+
+    /// The words of a run that are not the placement's, as a reader would repeat them.
+    pub fn describe(&self, case: &Case) -> String {
+        let plain = |words: Vec<String>| {
+            let folders =
+                [&self.programs, &self.folder].map(|folder| format!("{}/", folder.display()));
+            let own = self.yasmin.display().to_string();
+            let text = words.join(" ").replace(&own, "yasmin");
+            folders.iter().fold(text, |text, folder| text.replace(folder, ""))
+        };
+        self.words(case).map(plain).unwrap_or_default()
+    }
+
+    fn site(&self, case: &Case) -> anyhow::Result<&Site> {
+        self.sites.get(&case.placement).context("the placement is not ready")
+    }
+
+    fn start(
+        &self,
+        case: &Case,
+        site: &Site,
+        machine: usize,
+        words: &[String],
+        name: &str,
+    ) -> anyhow::Result<Process> {
+        interrupt::check()?;
+        let command = site.command(machine, words)?;
+        Process::start(command, &self.folder, name).with_context(|| case.name.clone())
+    }
+
+    /// The kernel with its arguments, under `yasmin run` where its bytes go through rings.
+    fn worker(&self, case: &Case, arguments: &[String]) -> Vec<String> {
+        let program = self.programs.join(case.kernel.program(case.model)).display().to_string();
+        let mut words = match case.path {
+            Way::Rings => self.rings.words(&self.yasmin),
+            _ => Vec::new(),
+        };
+        words.push(program);
+        words.extend_from_slice(arguments);
+        words
+    }
+
+    fn words(&self, case: &Case) -> anyhow::Result<Vec<String>> {
+        let site = self.site(case)?;
+        let worker = self.worker(case, &case.arguments);
+        let mut words: Vec<String> = match case.model {
+            Model::Serial => Vec::new(),
+            Model::OpenMp => vec!["env".into(), format!("OMP_NUM_THREADS={}", case.workers)],
+            Model::OpenMpi => open_mpi(case, site)?,
+            Model::Mpich => mpich(case, site)?,
+            Model::Sockets => return Ok(self.worker(case, &measure("ADDRESS", case))),
+        };
+        words.extend(worker);
+        Ok(words)
+    }
+
+    /// The server on the last machine, its client on the first.
+    fn serve_and_measure(&self, case: &Case, site: &Site) -> anyhow::Result<String> {
+        let last = site.len() - 1;
+        let port = self.next_port.fetch_add(1, Ordering::Relaxed);
+        let address = match case.path {
+            Way::Unix => self.folder.join(format!("socket-{port}")).display().to_string(),
+            _ => format!("{}:{port}", site.address(last)),
+        };
+        let words = self.worker(case, &["serve".to_owned(), address.clone()]);
+        let mut server = self.start(case, site, last, &words, "server")?;
+        let begun = Instant::now();
+        while !server.output().lines().any(|line| line == "listens") {
+            interrupt::check()?;
+            if server.has_ended()? {
+                bail!("the server ended: {}", server.output().trim());
+            }
+            if begun.elapsed() > READY {
+                bail!("the server does not listen: {}", server.output().trim());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let limit = Duration::from_secs(case.limit_s);
+        let words = self.worker(case, &measure(&address, case));
+        let client = self.start(case, site, 0, &words, "client")?;
+        let text = client.finish(limit)?;
+        server.finish(limit)?;
+        Ok(text)
+    }
+}
+
+fn measure(address: &str, case: &Case) -> Vec<String> {
+    let mut words = vec!["measure".to_owned(), address.to_owned()];
+    words.extend(case.arguments.iter().cloned());
+    words
+}
+
+/// Ranks are bound to nothing, as MPICH's: where each machine has a launcher of its own, Open MPI
+/// binds the first rank of all machines to the same core. And ranks that wait let others run, since
+/// those may be more than there are CPUs.
+fn open_mpi(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
+    let transport = match case.path {
+        Way::Tcp | Way::Rings => "tcp,self",
+        Way::MpiShm => "vader,self",
+        Way::Memory | Way::Unix => bail!("Open MPI has no path {}", case.path.name()),
+    };
+    let mut words = split(
+        "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none \
+         --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl",
+    );
+    words.push(transport.to_owned());
+    if site.len() > 1 {
+        let slots: Vec<String> =
+            site.addresses().iter().map(|address| format!("{address}:{}", case.workers)).collect();
+        words.extend(split("--map-by node --mca plm_rsh_agent"));
+        words.extend([site.agent.display().to_string(), "--host".into(), slots.join(",")]);
+    }
+    words.extend(["-n".into(), case.workers.to_string()]);
+    Ok(words)
+}
+
+fn mpich(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
+    let transport = match case.path {
+        Way::Tcp | Way::Rings => "tcp,self",
+        Way::MpiShm => "posix,self",
+        Way::Memory | Way::Unix => bail!("MPICH has no path {}", case.path.name()),
+    };
+    let mut words = split("mpirun.mpich -genv UCX_TLS");
+    words.push(transport.to_owned());
+    if site.len() > 1 {
+        words.extend(split("-launcher ssh -launcher-exec"));
+        words.extend([site.agent.display().to_string(), "-hosts".into()]);
+        words.extend([site.addresses().join(","), "-ppn".into(), "1".into()]);
+    }
+    words.extend(["-n".into(), case.workers.to_string()]);
+    Ok(words)
+}
+
+fn split(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}

@@ -1,0 +1,203 @@
+//! `yasmin lab`: which way to parallelise pays, and what each path costs.
+//!
+//! Kernels (`lab/kernels`) run serial, in OpenMP and in MPI, on placements that are data, by paths
+//! that take turns; each run is checked by the kernel itself, and its path is proven by those who
+//! carried the bytes. A figure whose bytes went another way is marked, and fails the whole.
+
+pub mod cli;
+mod compare;
+mod counters;
+mod html;
+mod kernels;
+mod launch;
+mod load;
+mod output;
+mod placement;
+mod plan;
+mod plot;
+mod proof;
+mod published;
+mod report;
+mod rings;
+mod site;
+mod table;
+mod versions;
+mod way;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
+
+use crate::demo::process::NoEnd;
+use crate::demo::{absolute, interrupt};
+use cli::{Action, Lab, Measure};
+use launch::Bench;
+use placement::Placement;
+use plan::{Case, Plan};
+use report::{Outcome, Report};
+use rings::Rings;
+use site::Site;
+use yasmin_measure::environment::Environment;
+
+pub fn run(options: &Lab) -> anyhow::Result<()> {
+    match &options.action {
+        Some(Action::Compare(compare)) => compare::run(compare),
+        None => measure(&options.measure),
+    }
+}
+
+fn measure(options: &Measure) -> anyhow::Result<()> {
+    let more = options.placements.as_deref().map(read).transpose()?;
+    let placements =
+        placement::read(more.as_deref()).with_context(|| named(&options.placements))?;
+    let text = options.plan.as_deref().map(read).transpose()?;
+    let built_in = if options.quick { plan::QUICK } else { plan::FULL };
+    let text = text.as_deref().unwrap_or(built_in);
+    let mut plan = Plan::parse(text).with_context(|| named(&options.plan))?;
+    if !options.on.is_empty() {
+        plan.place(&options.on);
+    }
+    let cases = plan.cases(&placements).with_context(|| named(&options.plan))?;
+    let cases = plan::choose(cases, &options.only)?;
+    if options.list {
+        cases.iter().for_each(|case| println!("{}", case.name));
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("network namespaces, whose counters prove the paths, need root");
+    }
+    fs::create_dir_all(&options.out)
+        .with_context(|| format!("cannot make {}", options.out.display()))?;
+    interrupt::catch_signals()?;
+
+    let folder = tempfile::Builder::new().prefix("yasmin-lab-").tempdir()?;
+    let chosen: Vec<&Placement> = used(&placements, &cases).collect();
+    let programs = kernels::build(&cases, &chosen, folder.path())?;
+    let rings = Rings::find(options.socket.as_deref(), folder.path())?;
+    let mut sites = BTreeMap::new();
+    for placement in chosen {
+        let own = folder.path().join(&placement.name);
+        let site = Site::set(placement, &own)
+            .with_context(|| format!("placement {} cannot be made", placement.name))?;
+        sites.insert(placement.name.clone(), site);
+    }
+    let bench = Bench::new(folder.path(), programs, sites, rings)?;
+    let rounds = options.rounds.unwrap_or(plan.rounds);
+    let environment = Environment::read();
+    eprintln!("{}", environment.line());
+    let outcomes = take_turns(&bench, cases, rounds)?;
+    let mut report = Report {
+        format: report::FORMAT,
+        environment,
+        governor: load::governor(),
+        versions: versions::of(&outcomes),
+        proof: bench.rings.proof(),
+        rounds,
+        placements: used_by(&placements, &outcomes),
+        warnings: Vec::new(),
+        outcomes,
+    };
+    report.warn();
+    drop(bench);
+    publish(&report, options)
+}
+
+/// All cases of an experiment take turns: each once in a round, every second round backwards, so
+/// that none is always first.
+fn take_turns(bench: &Bench, cases: Vec<Case>, rounds: u16) -> anyhow::Result<Vec<Outcome>> {
+    let cpus = yasmin_measure::cpus::allowed()?.len();
+    let steps = cases.len() * usize::from(rounds);
+    let progress = ProgressBar::new(steps as u64).with_style(yasmin_measure::progress::style());
+    let describe = |case: Case| {
+        let command = bench.describe(&case);
+        Outcome::new(case, command)
+    };
+    let mut outcomes: Vec<Outcome> = cases.into_iter().map(describe).collect();
+    for experiment in outcomes.chunk_by_mut(|a, b| a.case.experiment == b.case.experiment) {
+        for round in 0..rounds {
+            for at in 0..experiment.len() {
+                let at = if round % 2 == 0 { at } else { experiment.len() - 1 - at };
+                let outcome = &mut experiment[at];
+                progress.set_message(outcome.case.name.clone());
+                progress.inc(1);
+                if outcome.failure.is_some() {
+                    continue;
+                }
+                measure_once(bench, outcome, cpus);
+                interrupt::check()?;
+                if let Some(failure) = &outcome.failure {
+                    progress.println(format!("{}: {failure}", outcome.case.name));
+                }
+            }
+        }
+    }
+    progress.finish_and_clear();
+    outcomes.iter_mut().for_each(Outcome::finish);
+    Ok(outcomes)
+}
+
+/// One run. What does not end is repeated, and counted: MPICH 4.0 over TCP sometimes stays in
+/// MPI_Finalize for ever where CPUs are crowded, with or without the library.
+fn measure_once(bench: &Bench, outcome: &mut Outcome, cpus: usize) {
+    const TRIES: usize = 3;
+    for nth in 1..=TRIES {
+        match bench.run(&outcome.case) {
+            Ok(run) => return outcome.take(run, cpus),
+            Err(error) if error.is::<NoEnd>() && nth < TRIES => outcome.hung += 1,
+            Err(error) => {
+                outcome.failure = Some(format!("{error:#}"));
+                return;
+            }
+        }
+    }
+}
+
+fn publish(report: &Report, options: &Measure) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(report)?;
+    let write = |name: &str, text: &str| {
+        let path = options.out.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    write("report.json", &json)?;
+    write("report.html", &html::page(report)?)?;
+    if options.json {
+        println!("{json}");
+    } else {
+        print!("{}", table::draw(report));
+    }
+    for warning in &report.warnings {
+        eprintln!("yasmin lab: {warning}");
+    }
+    eprintln!("report: {}", absolute(&options.out.join("report.html")));
+    let failures = report.failures();
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
+    Ok(())
+}
+
+fn used<'a>(
+    placements: &'a BTreeMap<String, Placement>,
+    cases: &'a [Case],
+) -> impl Iterator<Item = &'a Placement> {
+    placements
+        .values()
+        .filter(|placement| cases.iter().any(|case| case.placement == placement.name))
+}
+
+fn used_by(placements: &BTreeMap<String, Placement>, outcomes: &[Outcome]) -> Vec<Placement> {
+    let cases: Vec<Case> = outcomes.iter().map(|outcome| outcome.case.clone()).collect();
+    used(placements, &cases).cloned().collect()
+}
+
+/// What an error is about: a file of the user's, or the lab's own.
+fn named(file: &Option<std::path::PathBuf>) -> String {
+    file.as_ref().map_or("the built-in file".to_owned(), |path| path.display().to_string())
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}

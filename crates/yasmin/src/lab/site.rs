@@ -1,0 +1,136 @@
+//! A placement that is ready: its namespaces made, its addresses known.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+
+use super::placement::{Network, Placement};
+use crate::demo::netns::{ADDRESSES, Namespaces};
+use crate::demo::process;
+
+pub struct Site {
+    machines: Vec<Ready>,
+    /// Starts a command on the machine that has an address, as rsh and ssh do.
+    pub agent: PathBuf,
+    /// Gone with the site.
+    _namespaces: Option<Namespaces>,
+}
+
+struct Ready {
+    address: String,
+    enter: Vec<String>,
+}
+
+impl Site {
+    /// `folder` is for files of this placement alone.
+    pub fn set(placement: &Placement, folder: &Path) -> anyhow::Result<Self> {
+        let namespaces = match (placement.network, placement.machines.len()) {
+            (Network::Given, _) => None,
+            (Network::Namespaces, 1) => Some(Namespaces::single()?),
+            (Network::Namespaces, _) => Some(Namespaces::pair()?),
+        };
+        fs::create_dir_all(folder)?;
+        for machine in &placement.machines {
+            fs::create_dir_all(folder.join(&machine.name))?;
+        }
+        let ready = |(nth, machine): (usize, &super::placement::Machine)| {
+            let made = namespaces.as_ref();
+            let address = made.map(|_| ADDRESSES[nth].to_owned()).or(machine.address.clone());
+            let address = address.unwrap_or_default();
+            let namespace = made.map_or("", |made| made.name(nth));
+            let fill = |word: &String| {
+                word.replace("{name}", &machine.name)
+                    .replace("{address}", &address)
+                    .replace("{namespace}", namespace)
+                    .replace("{folder}", &folder.join(&machine.name).display().to_string())
+            };
+            Ready { enter: machine.enter.iter().map(fill).collect(), address: address.clone() }
+        };
+        let machines: Vec<Ready> = placement.machines.iter().enumerate().map(ready).collect();
+        // No machine can have this name.
+        let agent = folder.join("agent.sh");
+        fs::write(&agent, agent_script(&machines))?;
+        fs::set_permissions(&agent, Permissions::from_mode(0o755))?;
+        Ok(Self { machines, agent, _namespaces: namespaces })
+    }
+
+    pub fn len(&self) -> usize {
+        self.machines.len()
+    }
+
+    pub fn address(&self, machine: usize) -> &str {
+        &self.machines[machine].address
+    }
+
+    pub fn addresses(&self) -> Vec<&str> {
+        self.machines.iter().map(|machine| machine.address.as_str()).collect()
+    }
+
+    /// The command that runs `words` on a machine.
+    pub fn command(&self, machine: usize, words: &[String]) -> anyhow::Result<Command> {
+        let all: Vec<&String> = self.machines[machine].enter.iter().chain(words).collect();
+        let (first, rest) = all.split_first().context("there is nothing to run")?;
+        let program = process::find(first).with_context(|| format!("{first} is missing"))?;
+        let mut command = Command::new(program);
+        command.args(rest).env_remove("LD_PRELOAD");
+        Ok(command)
+    }
+
+    /// What `words` print on a machine.
+    pub fn ask(&self, machine: usize, words: &[&str]) -> anyhow::Result<String> {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        let output = self.command(machine, &words)?.output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            anyhow::bail!("{}: {}", words.join(" "), said.trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// `agent [OPTION ...] ADDRESS WORD ...`: as with ssh, the words are joined for a shell.
+fn agent_script(machines: &[Ready]) -> String {
+    let mut script = "#!/bin/sh\nwhile case $1 in -*) true ;; *) false ;; esac; do shift; done\n\
+                      address=$1\nshift\ncase $address in\n"
+        .to_owned();
+    for machine in machines {
+        let enter: Vec<String> = machine.enter.iter().map(|word| quote(word)).collect();
+        let line = format!("{}) exec {} sh -c \"$*\" ;;\n", machine.address, enter.join(" "));
+        script.push_str(&line);
+    }
+    script.push_str("*) echo \"the lab has no machine $address\" >&2; exit 1 ;;\nesac\n");
+    script
+}
+
+/// For a shell, as one word.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_finds_the_machine_and_keeps_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = |address: &str, says: &str| Ready {
+            address: address.to_owned(),
+            enter: ["env", &format!("SAYS={says}")].map(String::from).to_vec(),
+        };
+        let script = agent_script(&[machine("192.0.2.1", "it's a"), machine("192.0.2.2", "b")]);
+        let agent = folder.path().join("agent");
+        fs::write(&agent, script).unwrap();
+        let run = |words: &[&str]| {
+            let output = Command::new("sh").arg(&agent).args(words).output().unwrap();
+            (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        };
+        let says = (true, "it's a x".to_owned());
+        assert_eq!(run(&["-x", "-q", "192.0.2.1", "echo", "$SAYS", "x"]), says);
+        assert_eq!(run(&["192.0.2.2", "echo $SAYS"]), (true, "b".to_owned()));
+        assert!(!run(&["192.0.2.3", "true"]).0);
+    }
+}

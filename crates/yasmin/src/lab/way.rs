@@ -1,0 +1,160 @@
+//! How a kernel's workers are made, and by which path their bytes go.
+
+use serde::{Deserialize, Serialize};
+
+/// A program of the lab, whose sources are in `lab/kernels`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kernel {
+    Product,
+    Heat,
+    Is,
+    Imb,
+    Sockets,
+}
+
+/// How the work is divided. OpenSHMEM will be one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Model {
+    Serial,
+    OpenMp,
+    OpenMpi,
+    Mpich,
+    /// A client and a server.
+    Sockets,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// Threads of one process, or one worker alone.
+    Memory,
+    Tcp,
+    Unix,
+    /// TCP under `yasmin run`.
+    Rings,
+    /// The shared memory that the MPI library itself has for ranks of one machine.
+    MpiShm,
+}
+
+impl Kernel {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Product => "product",
+            Self::Heat => "heat",
+            Self::Is => "is",
+            Self::Imb => "imb",
+            Self::Sockets => "sockets",
+        }
+    }
+
+    pub fn models(self) -> &'static [Model] {
+        use Model::{Mpich, OpenMp, OpenMpi, Serial, Sockets};
+        match self {
+            Self::Product | Self::Heat | Self::Is => &[Serial, OpenMp, OpenMpi, Mpich],
+            Self::Imb => &[OpenMpi, Mpich],
+            Self::Sockets => &[Sockets],
+        }
+    }
+
+    /// The program that `lab/Makefile` makes of it.
+    pub fn program(self, model: Model) -> String {
+        match model {
+            Model::Sockets => self.name().to_owned(),
+            _ => format!("{}-{}", self.name(), model.name()),
+        }
+    }
+}
+
+impl Model {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Serial => "serial",
+            Self::OpenMp => "openmp",
+            Self::OpenMpi => "openmpi",
+            Self::Mpich => "mpich",
+            Self::Sockets => "sockets",
+        }
+    }
+
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Serial => "serial",
+            Self::OpenMp => "OpenMP",
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+            Self::Sockets => "sockets",
+        }
+    }
+
+    /// On `machines` machines. Empty where it cannot run there.
+    pub fn paths(self, machines: usize) -> &'static [Path] {
+        match (self, machines) {
+            (Self::Serial | Self::OpenMp, 1) => &[Path::Memory],
+            (Self::Serial | Self::OpenMp, _) => &[],
+            (Self::OpenMpi | Self::Mpich, 1) => &[Path::Tcp, Path::Rings, Path::MpiShm],
+            (Self::OpenMpi | Self::Mpich, _) => &[Path::Tcp, Path::Rings],
+            (Self::Sockets, _) => &[Path::Tcp, Path::Unix, Path::Rings],
+        }
+    }
+
+    /// Whether it can have so many workers on so many machines, and then has something to move by
+    /// `path`. One rank of MPI alone moves nothing: it runs once, and not for every path.
+    pub fn takes(self, kernel: Kernel, machines: usize, path: Path, workers: u32) -> bool {
+        match self {
+            Self::Serial => workers == 1,
+            Self::OpenMp => workers >= 1,
+            Self::Sockets => workers == 2,
+            Self::OpenMpi | Self::Mpich if workers == 1 => {
+                machines == 1 && path == Path::Tcp && kernel != Kernel::Imb
+            }
+            Self::OpenMpi | Self::Mpich => workers as usize >= machines,
+        }
+    }
+
+    pub fn is_mpi(self) -> bool {
+        matches!(self, Self::OpenMpi | Self::Mpich)
+    }
+
+    /// Programs that it needs, and the Debian packages that have them.
+    pub fn needs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Serial | Self::OpenMp | Self::Sockets => &[],
+            Self::OpenMpi => {
+                &[("mpirun.openmpi", "openmpi-bin"), ("mpicc.openmpi", "libopenmpi-dev")]
+            }
+            Self::Mpich => &[("mpirun.mpich", "mpich"), ("mpicc.mpich", "libmpich-dev")],
+        }
+    }
+
+    /// What of `lab/Makefile` it needs.
+    pub fn target(self) -> &'static str {
+        match self {
+            Self::Serial | Self::OpenMp | Self::Sockets => "plain",
+            Self::OpenMpi | Self::Mpich => self.name(),
+        }
+    }
+}
+
+impl Path {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Tcp => "tcp",
+            Self::Unix => "unix",
+            Self::Rings => "rings",
+            Self::MpiShm => "mpi-shm",
+        }
+    }
+
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Memory => "one memory",
+            Self::Tcp => "plain TCP",
+            Self::Unix => "Unix sockets",
+            Self::Rings => "rings",
+            Self::MpiShm => "its own shared memory",
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `yasmin lab`, small and whole: kernels verified, paths proven, and a wrong path found out.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use yasmin_tests::installed;
+use yasmin_tests::lab::{Folder, artefact};
+use yasmin_tests::netns;
+
+/// Open MPI polls, so that its bytes go by ring on crowded machines too.
+const PLAN: &str = r#"
+rounds = 2
+limit_s = 60
+
+[[experiment]]
+name = "product"
+kernel = "product"
+arguments = ["60"]
+models = ["serial", "openmp", "openmpi", "mpich"]
+workers = [1]
+placements = ["native"]
+
+[[experiment]]
+name = "heat"
+kernel = "heat"
+arguments = ["64", "20"]
+models = ["serial", "openmp", "openmpi", "mpich"]
+workers = [1]
+placements = ["native"]
+
+[[experiment]]
+name = "is"
+kernel = "is"
+arguments = ["S"]
+models = ["serial", "openmp", "openmpi", "mpich"]
+workers = [1]
+placements = ["native"]
+
+[[experiment]]
+name = "pingpong"
+kernel = "imb"
+arguments = ["pingpong", "4096"]
+models = ["openmpi"]
+workers = [2]
+placements = ["native", "containers"]
+
+[[experiment]]
+name = "sockets"
+kernel = "sockets"
+arguments = ["4096"]
+models = ["sockets"]
+paths = ["tcp", "unix"]
+workers = [2]
+placements = ["containers"]
+"#;
+
+const NEEDS: [&str; 6] =
+    ["make", "gcc", "mpirun.openmpi", "mpicc.openmpi", "mpirun.mpich", "mpicc.mpich"];
+
+/// Whether the lab can run here; says why not.
+fn can_run() -> bool {
+    if !netns::allowed() {
+        eprintln!("skipped: no namespaces without root");
+        return false;
+    }
+    NEEDS.iter().all(|program| installed::find_or_say(program).is_some())
+}
+
+fn lab(folder: &Folder, words: &[&str]) -> Output {
+    let plan = folder.path().join("plan.toml");
+    std::fs::write(&plan, PLAN).unwrap();
+    let mut command = Command::new(artefact("yasmin"));
+    command.arg("lab").arg("--plan").arg(&plan).arg("--out").arg(folder.path()).args(words);
+    command.output().unwrap()
+}
+
+fn report(folder: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(folder.join("report.json")).unwrap()).unwrap()
+}
+
+fn outcomes(report: &Value) -> &[Value] {
+    report["outcomes"].as_array().unwrap()
+}
+
+#[test]
+fn every_kernel_is_verified_and_every_path_proven() {
+    if !can_run() {
+        return;
+    }
+    let folder = Folder::new();
+    let output = lab(&folder, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+
+    let report = report(folder.path());
+    // Four models of three kernels; three paths and two; two.
+    assert_eq!(outcomes(&report).len(), 12 + 5 + 2);
+    for outcome in outcomes(&report) {
+        let name = &outcome["name"];
+        assert_eq!(outcome["proven"], true, "{outcome}");
+        let runs = outcome["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 2, "{name}");
+        let checks = |run: &Value| run["checks"].as_u64().unwrap();
+        let least = if outcome["kernel"] == "is" { 51 } else { 2 };
+        assert!(runs.iter().all(|run| checks(run) >= least), "{name}");
+        let measured = outcome["seconds"]["median"].as_f64();
+        let measured = measured.or(outcome["points"][0]["latency_ns"]["median"].as_f64());
+        assert!(measured.is_some_and(|value| value > 0.0), "{name}");
+        // What carried the payload of two workers is what the name says.
+        let sum = |field: &str| runs.iter().map(|run| run[field].as_u64().unwrap()).sum::<u64>();
+        let (moved, rings) = (sum("moved_bytes"), sum("ring_bytes"));
+        let interfaces = sum("interface_bytes");
+        match outcome["path"].as_str().unwrap() {
+            "rings" => assert!(rings > moved / 2 && rings > interfaces, "{outcome}"),
+            "tcp" => assert!(interfaces >= moved * 8 / 10 && rings == 0, "{outcome}"),
+            "memory" => assert_eq!((moved, rings), (0, 0), "{outcome}"),
+            _ => assert!(interfaces < moved / 2 && rings == 0, "{outcome}"),
+        }
+    }
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    for part in ["<svg", "Where the bytes went", "pingpong/containers/openmpi/rings/2"] {
+        assert!(page.contains(part), "{part}");
+    }
+
+    let path = folder.path().join("report.json");
+    let compared =
+        Command::new(artefact("yasmin")).args(["lab", "compare"]).args([&path, &path]).output();
+    let compared = compared.unwrap();
+    let text = String::from_utf8_lossy(&compared.stdout);
+    assert!(compared.status.success() && text.contains("within spread"), "{text}");
+    assert!(!text.contains("slower") && !text.contains("NOT PROVEN"), "{text}");
+}
+
+/// No broker listens: the ranks run all the same, over TCP, and say that they are under `yasmin
+/// run`.
+#[test]
+fn rings_that_are_none_fail_the_lab() {
+    if !can_run() {
+        return;
+    }
+    let folder = Folder::new();
+    let nobody = folder.path().join("nobody.sock").display().to_string();
+    let output = lab(&folder, &["--only", "native/rings,native/openmpi/tcp", "--socket", &nobody]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("path rings not proven") && !said.contains("path tcp not"), "{said}");
+    let report = report(folder.path());
+    for outcome in outcomes(&report) {
+        assert_eq!(outcome["proven"], outcome["path"] != "rings", "{outcome}");
+        // The figure is there, and marked.
+        assert_eq!(outcome["runs"].as_array().unwrap().len(), 2);
+    }
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("NOT PROVEN"));
+}
+
+#[test]
+fn what_cannot_be_is_named() {
+    let folder = Folder::new();
+    for (words, says) in [
+        (&["--only", "moon"][..], "moon"),
+        (&["--plan", "/nowhere.toml"], "/nowhere.toml"),
+        (&["compare", "/nowhere.json", "/nowhere.json"], "/nowhere.json"),
+    ] {
+        let mut command = Command::new(artefact("yasmin"));
+        let output = command.arg("lab").args(words).current_dir(folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}
