@@ -3,5 +3,6 @@
 //! - [`sync`]: locks and their like, for processes and domains that may die while they hold one;
 //! - [`heap`]: an allocator in a segment, which is whole after a kill at any step.
 
-//pub mod heap;
+#[cfg(not(loom))]
+pub mod heap;
 pub mod sync;
