@@ -33,6 +33,12 @@ impl Number {
         Self::new(slot, peer_bits >> SLOT_BITS)
     }
 
+    /// The first one of a slot, for models.
+    #[cfg(loom)]
+    pub fn first(slot: usize) -> Self {
+        Self::new(slot, 1).unwrap()
+    }
+
     /// 30 bits, never 0.
     pub fn bits(self) -> u32 {
         self.0
