@@ -15,8 +15,8 @@ use loom::thread;
 use model::{World, explore, explore_deaths};
 use std::sync::Arc;
 use yasmin_segment::sync::{
-    Barrier, Begun, Condition, Error, Mutex, Number, Once, Party, RwLock, Semaphore, Sequence, Wait,
-    Word,
+    Barrier, Begun, Condition, Error, Mutex, Number, Once, Party, RwLock, Semaphore, Sequence,
+    Wait, Word,
 };
 
 const PREEMPTIONS: usize = 2;
@@ -173,9 +173,8 @@ fn rwlock(first: fn(&Lab<RwLock>, &Party<'_>), second: fn(&Lab<RwLock>, &Party<'
     explore_deaths(PREEMPTIONS, 5, move |step| {
         let (lab, [a, b, _]) = Lab::<RwLock>::new();
         let one = Arc::clone(&lab);
-        let dying = thread::spawn(move || {
-            one.world.act_and_die(a, step, |by| first(&one, by)).is_none()
-        });
+        let dying =
+            thread::spawn(move || one.world.act_and_die(a, step, |by| first(&one, by)).is_none());
         lab.world.act(b, |by| second(&lab, by));
         dying.join().unwrap()
     });
@@ -332,7 +331,7 @@ fn barrier_whose_party_dies() {
             let lived = one.world.act_and_die(a, step, |by| wait(by).and_then(|()| wait(by)));
             lived.is_none()
         });
-        let wait = |by: &Party<'_>| lab.lock.wait(by, Wait::Until(1)).map(|_| ());
+        let wait = |by: &Party<'_>| lab.lock.wait(by, Wait::Until(3)).map(|_| ());
         let mine = lab.world.act(b, |by| wait(by).and_then(|()| wait(by)));
         let died = dying.join().unwrap();
         let told = [Ok(()), Err(Error::PartyDied), Err(Error::TimedOut)].contains(&mine);
@@ -357,9 +356,8 @@ fn once_whose_maker_dies() {
     explore_deaths(PREEMPTIONS, 6, |step| {
         let (lab, [a, b, _]) = Lab::<Once>::new();
         let one = Arc::clone(&lab);
-        let dying = thread::spawn(move || {
-            one.world.act_and_die(a, step, |by| make(&one, by)).is_none()
-        });
+        let dying =
+            thread::spawn(move || one.world.act_and_die(a, step, |by| make(&one, by)).is_none());
         lab.world.act(b, |by| make(&lab, by));
         assert!(lab.value() >= 1 && lab.lock.is_done().unwrap());
         dying.join().unwrap()

@@ -54,6 +54,16 @@ impl Number {
     }
 }
 
+impl TryFrom<u32> for Number {
+    type Error = Error;
+
+    /// Errors: Spoiled, for what no member has.
+    fn try_from(peer_bits: u32) -> Result<Self, Error> {
+        let spoiled = Error::Spoiled { what: "a member number", value: peer_bits.into() };
+        Self::from_bits(peer_bits).ok_or(spoiled)
+    }
+}
+
 /// A thread of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {

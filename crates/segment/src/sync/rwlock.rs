@@ -145,24 +145,40 @@ impl RwLock {
 
     /// One more reader of `number`. False: no entry is free.
     fn enter(&self, number: Number) -> Result<bool, Error> {
-        let first = number.slot() % MAX_READERS;
-        let in_turn = || (first..MAX_READERS).chain(0..first).map(|index| &self.entries[index]);
-        let own = |entry: u64| entry >> COUNT_BITS == u64::from(number.bits());
-        for of_another_thread in [true, false] {
-            for entry in in_turn() {
-                let mut seen = entry.load(Ordering::Relaxed);
-                while if of_another_thread { own(seen) } else { seen == 0 } {
-                    if seen & COUNT == COUNT {
-                        return Err(Error::TooMany("reading threads of a process"));
-                    }
-                    let more = entry_of(number, (seen & COUNT) + 1);
-                    // SeqCst: as a full fence, before the look for a writer.
-                    let order = (Ordering::SeqCst, Ordering::Relaxed);
-                    match entry.compare_exchange(seen, more, order.0, order.1) {
-                        Ok(_) => return Ok(true),
-                        Err(now) => seen = now,
-                    }
-                }
+        let home = number.slot() % MAX_READERS;
+        let is_own = |entry: u64| entry >> COUNT_BITS == u64::from(number.bits());
+        if self.enter_at(home, number, |entry| entry == 0 || is_own(entry))? {
+            return Ok(true);
+        }
+        let mut elsewhere = (home + 1..MAX_READERS).chain(0..home);
+        for index in elsewhere.clone() {
+            if self.enter_at(index, number, is_own)? {
+                return Ok(true);
+            }
+        }
+        elsewhere.try_fold(false, |is_in, index| {
+            Ok(is_in || self.enter_at(index, number, |entry| entry == 0)?)
+        })
+    }
+
+    fn enter_at(
+        &self,
+        index: usize,
+        number: Number,
+        may: impl Fn(u64) -> bool,
+    ) -> Result<bool, Error> {
+        let entry = &self.entries[index];
+        let mut seen = entry.load(Ordering::Relaxed);
+        while may(seen) {
+            if seen & COUNT == COUNT {
+                return Err(Error::TooMany("reading threads of a process"));
+            }
+            let more = entry_of(number, (seen & COUNT) + 1);
+            // SeqCst: as a full fence, before the look for a writer.
+            let order = (Ordering::SeqCst, Ordering::Relaxed);
+            match entry.compare_exchange(seen, more, order.0, order.1) {
+                Ok(_) => return Ok(true),
+                Err(now) => seen = now,
             }
         }
         Ok(false)

@@ -1,8 +1,9 @@
 //! What loom's models of the locks have in common: members that die, and naps.
 #![allow(dead_code)]
 
+use loom::sync::MutexGuard;
 use loom::sync::{Condvar, Mutex};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use yasmin_segment::sync::primitive::steps::die_at;
 use yasmin_segment::sync::{
     Error, Identity, Life, Liveness, Members, Number, Party, Slot, Thread, Waiter, Word,
@@ -22,6 +23,7 @@ pub struct World {
     /// Counts wake-ups and deaths.
     bed: Mutex<u64>,
     woken: Condvar,
+    clock_ns: std::sync::atomic::AtomicU64,
     /// Whether deaths end naps: not in a model that must get by without.
     pub tells_deaths: bool,
 }
@@ -33,8 +35,21 @@ impl World {
             dead: AtomicU64::new(0),
             bed: Mutex::new(0),
             woken: Condvar::new(),
+            clock_ns: std::sync::atomic::AtomicU64::new(0),
             tells_deaths: true,
         }
+    }
+
+    /// Who dies in its sleep leaves it poisoned; it is whole all the same.
+    fn bed(&self) -> MutexGuard<'_, u64> {
+        self.bed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A nap is over, which takes a nanosecond here.
+    fn elapsed(&self) -> bool {
+        self.clock_ns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        loom::thread::yield_now();
+        true
     }
 
     pub fn members(&self) -> Members<'_> {
@@ -78,7 +93,7 @@ impl World {
     pub fn die(&self, number: Number) {
         self.dead.fetch_or(1 << number.slot(), Ordering::SeqCst);
         if self.tells_deaths {
-            *self.bed.lock().unwrap() += 1;
+            *self.bed() += 1;
             self.woken.notify_all();
         }
     }
@@ -94,31 +109,30 @@ impl Liveness for World {
 impl Waiter for World {
     fn sleep(&self, word: &Word, low: u32, _limit_ns: u64) -> bool {
         let dead = |world: &Self| world.dead.load(Ordering::SeqCst);
-        let mut bed = self.bed.lock().unwrap();
+        let mut bed = self.bed();
         if word.load(Ordering::SeqCst) as u32 != low {
             return false;
         }
         // A death before the sleep ends the first nap: who sleeps looks then.
         if self.tells_deaths && dead(self) != 0 {
             drop(bed);
-            loom::thread::yield_now();
-            return true;
+            return self.elapsed();
         }
         let before = *bed;
         while *bed == before {
-            bed = self.woken.wait(bed).unwrap();
+            bed = self.woken.wait(bed).unwrap_or_else(PoisonError::into_inner);
         }
         drop(bed);
-        self.tells_deaths && dead(self) != 0
+        self.tells_deaths && dead(self) != 0 && self.elapsed()
     }
 
     fn wake(&self, _word: &Word, _count: u32) {
-        *self.bed.lock().unwrap() += 1;
+        *self.bed() += 1;
         self.woken.notify_all();
     }
 
     fn now_ns(&self) -> u64 {
-        0
+        self.clock_ns.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     fn looks(&self) -> u32 {
