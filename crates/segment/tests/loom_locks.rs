@@ -400,6 +400,12 @@ fn sequence_whose_writer_dies() {
         }
         lab.world.act(b, |by| write(&lab, by, 9));
         let died = dying.join().unwrap();
+        if look(&lab).is_none() {
+            assert!(
+                died && lab.lock.sequence.is_abandoned(lab.world.members(), &lab.world).unwrap()
+            );
+            lab.world.act(b, |by| write(&lab, by, 11));
+        }
         let [first, second] = look(&lab).expect("at rest");
         assert_eq!(first, second);
         died

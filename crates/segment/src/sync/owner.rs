@@ -101,6 +101,7 @@ impl Owner {
         Self { word: AtomicU64::new(0), fence: AtomicU64::new(0) }
     }
 
+    #[inline]
     pub fn acquire(&self, by: &Party<'_>, wait: Wait) -> Result<Acquired, Error> {
         let seen = self.word.load(Ordering::Relaxed);
         if seen & (HOLDER | FLAGS) == 0 && self.swap(seen, taken(seen, by.holder(), 0)) {
@@ -159,6 +160,7 @@ impl Owner {
     }
 
     /// Behind the swap to `mine`: its number, if the caller is still taken for alive.
+    #[inline]
     fn settle(&self, by: &Party<'_>, mine: u64) -> Result<Acquired, Error> {
         // Read the number /then/ look whether the word is still ours (Acquire).
         let near = self.fence.load(Ordering::Acquire);
@@ -201,10 +203,13 @@ impl Owner {
         Err(if believed { Error::Fenced } else { Error::NotOwner })
     }
 
+    #[inline]
     pub fn release(&self, by: &Party<'_>, how: Release) -> Result<(), Error> {
-        self.check_held(by)?;
-        by.thread.let_go(Thing::Owner(self), by.number());
-        if self.give(by.holder(), by.waiter(), how) { Ok(()) } else { Err(Error::Fenced) }
+        let believed = by.thread.let_go(Thing::Owner(self), by.number());
+        if self.give(by.holder(), by.waiter(), how) {
+            return Ok(());
+        }
+        Err(if believed { Error::Fenced } else { Error::NotOwner })
     }
 
     /// For a thread that ends.
@@ -213,6 +218,7 @@ impl Owner {
     }
 
     /// Whether `holder` still had it.
+    #[inline]
     fn give(&self, holder: Holder, waiter: &dyn Waiter, how: Release) -> bool {
         let mut seen = self.word.load(Ordering::Relaxed);
         loop {

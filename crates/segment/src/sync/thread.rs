@@ -69,6 +69,10 @@ impl Thread {
         let mut held = self.held.borrow_mut();
         let is_it = |one: &Held| one.thing == thing && one.number == number;
         // The last one in is most often the first one out.
+        if held.last().is_some_and(is_it) {
+            held.pop();
+            return true;
+        }
         match held.iter().rposition(is_it) {
             Some(index) => {
                 held.swap_remove(index);

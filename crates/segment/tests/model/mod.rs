@@ -3,8 +3,8 @@
 
 use loom::sync::MutexGuard;
 use loom::sync::{Condvar, Mutex};
-use std::sync::{Arc, PoisonError};
-use yasmin_segment::sync::primitive::steps::die_at;
+use std::sync::Arc;
+use yasmin_segment::sync::primitive::steps::{at_once, die_at};
 use yasmin_segment::sync::{
     Error, Identity, Life, Liveness, Members, Number, Party, Slot, Thread, Waiter, Word,
 };
@@ -40,9 +40,8 @@ impl World {
         }
     }
 
-    /// Who dies in its sleep leaves it poisoned; it is whole all the same.
     fn bed(&self) -> MutexGuard<'_, u64> {
-        self.bed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bed.lock().unwrap()
     }
 
     /// A nap is over, which takes a nanosecond here.
@@ -110,7 +109,7 @@ impl Waiter for World {
     fn sleep(&self, word: &Word, low: u32, _limit_ns: u64) -> bool {
         let dead = |world: &Self| world.dead.load(Ordering::SeqCst);
         let mut bed = self.bed();
-        if word.load(Ordering::SeqCst) as u32 != low {
+        if at_once(|| word.load(Ordering::SeqCst)) as u32 != low {
             return false;
         }
         // A death before the sleep ends the first nap: who sleeps looks then.
@@ -120,7 +119,7 @@ impl Waiter for World {
         }
         let before = *bed;
         while *bed == before {
-            bed = self.woken.wait(bed).unwrap_or_else(PoisonError::into_inner);
+            bed = self.woken.wait(bed).unwrap();
         }
         drop(bed);
         self.tells_deaths && dead(self) != 0 && self.elapsed()
