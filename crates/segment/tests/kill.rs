@@ -37,7 +37,7 @@ fn rounds(name: &str, work: &dyn Fn(u64), check: &dyn Fn()) {
         let victim = random.below(WORKERS as u64) as usize;
         kill(workers[victim]);
         assert_eq!(reap(workers[victim]), None, "{name}: a worker ended by itself, seed {seed}");
-        if round % 100 == 0 {
+        if round.is_multiple_of(100) {
             for (index, worker) in workers.iter().enumerate() {
                 if index != victim {
                     kill(*worker);

@@ -157,7 +157,6 @@ type Deed = fn(Heap<'_>, &Party<'_>, &[(NonNull<u8>, usize)]) -> Result<(), Erro
 /// Plays `deed` with a death before each of its steps. Afterwards the heap is whole, and has as
 /// many blocks as before or, where `may_be`, so many more. Nothing else has changed.
 fn die_at_each_step(deed: Deed, may_be: isize, spares: Option<usize>) {
-    let mut died = 0;
     for step in 0.. {
         let mut lab = Lab::new();
         let heap = lab.heap();
@@ -166,10 +165,9 @@ fn die_at_each_step(deed: Deed, may_be: isize, spares: Option<usize>) {
         let result = lab.act(|by| die_at(step, || deed(heap, by, &blocks)));
         if let Some(result) = result {
             result.unwrap();
-            assert!(died > 10, "the deed has {died} steps");
+            assert!(step > 10, "the deed has {step} steps");
             return;
         }
-        died += 1;
         // Who mends dies too, at many of its steps, others each time; then one mends all.
         for step in (step % 11..).step_by(11) {
             if lab.act(|by| die_at(step, || heap.check(by))).is_some() {

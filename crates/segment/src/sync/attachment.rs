@@ -38,6 +38,7 @@ impl<'a> Attachment<'a> {
     /// Attaches this process, a fork, by itself.
     pub fn renew(&mut self, identity: Identity) -> io::Result<()> {
         if self.own.incarnation != incarnation() {
+            Thread::with_current(Thread::forget_the_parent);
             // The parent's sign of life is not in this process, and is not dropped.
             self.own = claim(self.members, self.probe.as_fd(), identity)?;
         }

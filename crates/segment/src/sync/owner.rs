@@ -23,7 +23,7 @@ use super::holder::HOLDER_BITS;
 use super::nap::{Nap, Rest};
 use super::primitive::{AtomicU64, Ordering};
 use super::thread::Thing;
-use super::waiter::{low, watch};
+use super::waiter::{Backoff, low};
 use super::{Error, Holder, Party, Wait, Waiter};
 
 const FLAG_BITS: u32 = 4;
@@ -120,7 +120,8 @@ impl Owner {
         let mut nap = Nap::for_holder();
         // Once asleep, one cannot know whether one is the last.
         let mut waiters = 0;
-        let mut seen = watch(by.waiter(), &self.word, self.word.load(Ordering::Relaxed), 1);
+        let mut backoff = Backoff::new(by.waiter());
+        let mut seen = self.word.load(Ordering::Relaxed);
         loop {
             let Some(holder) = holder_of(seen)? else {
                 if seen & LOST != 0 {
@@ -135,6 +136,7 @@ impl Owner {
             };
             let rest = match wait {
                 Wait::No => Rest::Late,
+                _ if backoff.pause() => Rest::Woken,
                 _ if seen & WAITERS == 0 && !self.swap(seen, seen | WAITERS) => Rest::Woken,
                 _ => {
                     waiters = WAITERS;

@@ -58,10 +58,16 @@ pub mod steps {
     use loom::thread_local;
     use std::cell::Cell;
 
-    thread_local! {
+    #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no const")]
+    mod left {
+        use super::*;
+
+        thread_local! {
         /// Steps until death; negative: never.
-        static LEFT: Cell<i64> = Cell::new(-1);
+        pub(super) static LEFT: Cell<i64> = Cell::new(-1);
+        }
     }
+    use left::LEFT;
 
     struct Killed;
 

@@ -42,7 +42,7 @@ impl Sequence {
         }
         let acquired = self.owner.acquire(by, wait)?;
         let number = self.number.load(Ordering::Relaxed);
-        if !acquired.owner_died && number % 2 != 0 {
+        if !acquired.owner_died && !number.is_multiple_of(2) {
             self.owner.release(by, Release::Untouched)?;
             return Err(Error::Spoiled { what: "a sequence at rest", value: number });
         }
@@ -65,7 +65,7 @@ impl Sequence {
     /// Before a reader copies. Errors: Busy, while somebody writes.
     pub fn begin(&self) -> Result<Snapshot, Error> {
         let number = self.number.load(Ordering::Acquire);
-        if number % 2 == 0 { Ok(Snapshot(number)) } else { Err(Error::Busy) }
+        if number.is_multiple_of(2) { Ok(Snapshot(number)) } else { Err(Error::Busy) }
     }
 
     /// Behind the copy: whether it is whole. If not, the copy is nothing, and the reader begins
@@ -86,6 +86,6 @@ impl Sequence {
             None => true,
             Some(holder) => members.life(holder.number, liveness)? == super::Life::Dead,
         };
-        Ok(is_left && number % 2 != 0 && self.number.load(Ordering::Acquire) == number)
+        Ok(is_left && !number.is_multiple_of(2) && self.number.load(Ordering::Acquire) == number)
     }
 }

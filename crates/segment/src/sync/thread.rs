@@ -50,8 +50,9 @@ impl Thread {
         self.number.get()
     }
 
-    /// A fork holds nothing of what its parent did.
-    fn forget_the_parent(&self) {
+    /// A fork holds nothing of what its parent did. Called before it is a member by itself, and
+    /// before anything is given back.
+    pub(crate) fn forget_the_parent(&self) {
         let now = incarnation();
         if self.incarnation.replace(now) != now {
             self.held.borrow_mut().clear();
@@ -59,13 +60,11 @@ impl Thread {
     }
 
     pub(crate) fn hold(&self, thing: Thing, number: Number) {
-        self.forget_the_parent();
         self.held.borrow_mut().push(Held { thing, number });
     }
 
     /// Whether it was in the list.
     pub(crate) fn let_go(&self, thing: Thing, number: Number) -> bool {
-        self.forget_the_parent();
         let mut held = self.held.borrow_mut();
         let is_it = |one: &Held| one.thing == thing && one.number == number;
         // The last one in is most often the first one out.
@@ -83,7 +82,6 @@ impl Thread {
     }
 
     pub(crate) fn holds(&self, thing: Thing, number: Number) -> bool {
-        self.forget_the_parent();
         self.held.borrow().iter().any(|one| one.thing == thing && one.number == number)
     }
 

@@ -92,3 +92,26 @@ pub(crate) fn watch(waiter: &dyn Waiter, word: &AtomicU64, seen: u64, patience: 
     }
     seen
 }
+
+/// Looks that come further and further apart, so that who holds a lock gets on meanwhile.
+pub(crate) struct Backoff {
+    left: u32,
+    next: u32,
+}
+
+impl Backoff {
+    pub fn new(waiter: &dyn Waiter) -> Self {
+        Self { left: waiter.looks(), next: 1 }
+    }
+
+    /// Pauses before the next look. False: there have been enough.
+    pub fn pause(&mut self) -> bool {
+        let pauses = self.next.min(self.left);
+        for _ in 0..pauses {
+            super::primitive::look_again();
+        }
+        self.left -= pauses;
+        self.next *= 2;
+        pauses > 0
+    }
+}

@@ -133,7 +133,7 @@ pub fn rwlock() {
     let work = |id: u64| {
         let attachment = attach(&file, segment);
         for turn in id.. {
-            attachment.act(|by| if turn % 3 == 0 { write(by) } else { read(by) }).unwrap();
+            attachment.act(|by| if turn.is_multiple_of(3) { write(by) } else { read(by) }).unwrap();
         }
     };
     let check = || {
@@ -180,7 +180,7 @@ pub fn semaphore_and_condition() {
         loop {
             attachment
                 .act(|by| {
-                    if id % 2 == 0 {
+                    if id.is_multiple_of(2) {
                         lock(by)?;
                         body.items.fetch_add(1, Relaxed);
                         body.mutex.unlock(by)?;
