@@ -54,13 +54,13 @@ pub mod steps {
     //! Deaths at a chosen step of the calling thread.
     #![cfg_attr(not(loom), allow(dead_code))]
 
-    #[cfg(loom)]
-    use loom::thread_local;
     use std::cell::Cell;
 
     #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no const")]
     mod left {
-        use super::*;
+        use super::Cell;
+        #[cfg(loom)]
+        use loom::thread_local;
 
         thread_local! {
         /// Steps until death; negative: never.

@@ -111,7 +111,7 @@ impl Backoff {
             super::primitive::look_again();
         }
         self.left -= pauses;
-        self.next *= 2;
+        self.next = self.next.saturating_mul(2);
         pauses > 0
     }
 }

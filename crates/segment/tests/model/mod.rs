@@ -13,6 +13,13 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 
 const MEMBERS: usize = 3;
 
+/// Who sleeps, in the order of their coming: on which word, and a number of its own.
+#[derive(Default)]
+struct Bed {
+    sleepers: Vec<(*const Word, u64)>,
+    last: u64,
+}
+
 /// One segment's members and their kernel.
 ///
 /// A nap's end is modelled by what it is there for: a death wakes all sleepers. Without a death
@@ -20,8 +27,7 @@ const MEMBERS: usize = 3;
 pub struct World {
     slots: [Slot; MEMBERS],
     dead: AtomicU64,
-    /// Counts wake-ups and deaths.
-    bed: Mutex<u64>,
+    bed: Mutex<Bed>,
     woken: Condvar,
     clock_ns: std::sync::atomic::AtomicU64,
     /// Whether deaths end naps: not in a model that must get by without.
@@ -33,14 +39,14 @@ impl World {
         Self {
             slots: std::array::from_fn(|_| Slot::default()),
             dead: AtomicU64::new(0),
-            bed: Mutex::new(0),
+            bed: Mutex::new(Bed::default()),
             woken: Condvar::new(),
             clock_ns: std::sync::atomic::AtomicU64::new(0),
             tells_deaths: true,
         }
     }
 
-    fn bed(&self) -> MutexGuard<'_, u64> {
+    fn bed(&self) -> MutexGuard<'_, Bed> {
         self.bed.lock().unwrap()
     }
 
@@ -92,7 +98,7 @@ impl World {
     pub fn die(&self, number: Number) {
         self.dead.fetch_or(1 << number.slot(), Ordering::SeqCst);
         if self.tells_deaths {
-            *self.bed() += 1;
+            self.bed().sleepers.clear();
             self.woken.notify_all();
         }
     }
@@ -117,16 +123,23 @@ impl Waiter for World {
             drop(bed);
             return self.elapsed();
         }
-        let before = *bed;
-        while *bed == before {
+        bed.last += 1;
+        let own = bed.last;
+        bed.sleepers.push((std::ptr::from_ref(word), own));
+        while bed.sleepers.iter().any(|(_, number)| *number == own) {
             bed = self.woken.wait(bed).unwrap();
         }
         drop(bed);
         self.tells_deaths && dead(self) != 0 && self.elapsed()
     }
 
-    fn wake(&self, _word: &Word, _count: u32) {
-        *self.bed() += 1;
+    fn wake(&self, word: &Word, count: u32) {
+        let mut left = count;
+        self.bed().sleepers.retain(|(at, _)| {
+            let is_woken = *at == std::ptr::from_ref(word) && left > 0;
+            left -= u32::from(is_woken);
+            !is_woken
+        });
         self.woken.notify_all();
     }
 
