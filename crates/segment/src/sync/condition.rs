@@ -61,7 +61,11 @@ impl Condition {
                 // Not a signal, but who says that it was none: the caller looks.
                 Ok(_) if matches!(rest, Rest::Woken) => break Ok(()),
                 Ok(_) if matches!(rest, Rest::Late) => break Err(Error::TimedOut),
-                Ok(_) => self.mark().map(|_| ())?,
+                Ok(_) => {
+                    if let Err(error) = self.mark() {
+                        break Err(error);
+                    }
+                }
             }
         };
         let acquired = mutex.lock(by, Wait::Forever)?;

@@ -136,6 +136,16 @@ impl<'a> Members<'a> {
 
     /// Whether the member lives. Unknown where it cannot be asked now.
     pub fn life(&self, number: Number, liveness: &dyn Liveness) -> Result<Life, Error> {
+        let life = self.look(number, liveness)?;
+        if life == Life::Dead {
+            // For those who ask later. Lost against its own leave, or the next claim: dead as well.
+            self.leave(number, GONE);
+        }
+        Ok(life)
+    }
+
+    /// The same for who has no right to write.
+    pub fn look(&self, number: Number, liveness: &dyn Liveness) -> Result<Life, Error> {
         let spoiled = Error::Spoiled { what: "a member number", value: number.bits().into() };
         let slot = self.slot(number).ok_or(spoiled)?;
         let (generation, phase) = parse(slot.state.load(Ordering::Acquire))?;
@@ -145,12 +155,7 @@ impl<'a> Members<'a> {
         if number.generation() < generation || phase != ATTACHED {
             return Ok(Life::Dead);
         }
-        let life = liveness.probe(number.slot());
-        if life == Life::Dead {
-            // Lost against its own leave, or the next claim: dead as well.
-            self.leave(number, GONE);
-        }
-        Ok(life)
+        Ok(liveness.probe(number.slot()))
     }
 
     /// Who the member is or was; None where the slot is another one's now.

@@ -76,6 +76,7 @@ impl Sequence {
     }
 
     /// For a reader that finds Busy for long: whether the writer is dead, and no other one there.
+    /// Writes nothing either.
     pub fn is_abandoned(
         &self,
         members: Members<'_>,
@@ -84,7 +85,7 @@ impl Sequence {
         let number = self.number.load(Ordering::Acquire);
         let is_left = match self.owner.look()?.holder {
             None => true,
-            Some(holder) => members.life(holder.number, liveness)? == super::Life::Dead,
+            Some(holder) => members.look(holder.number, liveness)? == super::Life::Dead,
         };
         Ok(is_left && !number.is_multiple_of(2) && self.number.load(Ordering::Acquire) == number)
     }

@@ -56,8 +56,18 @@ impl Waiter for Futex {
             tv_sec: (limit_ns / 1_000_000_000) as libc::time_t,
             tv_nsec: (limit_ns % 1_000_000_000) as libc::c_long,
         };
-        let result = futex(word, libc::FUTEX_WAIT, low, Some(&limit));
-        result < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT)
+        if futex(word, libc::FUTEX_WAIT, low, Some(&limit)) >= 0 {
+            return false;
+        }
+        match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => false,
+            Some(libc::ETIMEDOUT) => true,
+            // Forbidden, or no page that the kernel can sleep on: a nap without being woken.
+            _ => {
+                std::thread::sleep(std::time::Duration::from_nanos(limit_ns));
+                true
+            }
+        }
     }
 
     fn wake(&self, word: &AtomicU64, count: u32) {
