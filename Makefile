@@ -111,7 +111,7 @@ unit: needs-build
 # Model checking on the real code: every order of every access.
 loom: needs-build
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom \
-		$(CARGO) test -p yasmin-ring --release --test 'loom*'
+		$(CARGO) test -p yasmin-ring -p yasmin-segment --release --test 'loom*'
 
 # Random programs of socket calls, on plain TCP and under the library, for so many seconds.
 differential: build

@@ -10,13 +10,20 @@
 //! The broker says where a segment is and how large; nothing of that is read back from its pages,
 //! which others can write. Members of a segment trust each other with its bytes and with nothing
 //! else. docs/segments.md tells the rest; `yasmin.h` is the same for C.
+//!
+//! What programs need to share it lies in it:
+//! - [`sync`]: locks and their like, for processes and domains that may die while they hold one;
+//! - [`heap`]: an allocator, which is whole after a kill at any step.
 
 mod broker;
 mod error;
 mod ffi;
+#[cfg(not(loom))]
+pub mod heap;
 mod maps;
 mod segment;
 pub mod socket;
+pub mod sync;
 
 pub use broker::Broker;
 pub use error::Error;

@@ -1,0 +1,108 @@
+//! A process's own membership of a segment.
+//!
+//! A fork is another process: it inherits the mapping and no membership. It is told so
+//! ([`Error::NotMember`]) with whatever it tries, and attaches again ([`Attachment::renew`]);
+//! of its parent's locks it holds none. A vfork child acts as its parent.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::thread::incarnation;
+use super::{Error, FileLife, FileProbe, Futex, Identity, Members, Number, Party, Slot, Thread};
+
+struct Own {
+    incarnation: u64,
+    number: Number,
+    life: ManuallyDrop<FileLife>,
+}
+
+/// The calling process as a member; one for each segment.
+pub struct Attachment<'a> {
+    members: Members<'a>,
+    probe: FileProbe,
+    waiter: Futex,
+    own: Own,
+}
+
+impl<'a> Attachment<'a> {
+    /// Attaches to the segment whose table is `slots` and whose file is `file`, which must be open
+    /// for writing; `/proc` has to be there.
+    pub fn new(slots: &'a [Slot], file: BorrowedFd<'_>, identity: Identity) -> io::Result<Self> {
+        let members = Members::new(slots);
+        let probe = FileProbe::new(file)?;
+        let own = claim(members, file, identity)?;
+        Ok(Self { members, probe, waiter: Futex::new(), own })
+    }
+
+    /// Attaches this process, a fork, by itself.
+    pub fn renew(&mut self, identity: Identity) -> io::Result<()> {
+        if self.own.incarnation != incarnation() {
+            Thread::with_current(Thread::forget_the_parent);
+            // The parent's sign of life is not in this process, and is not dropped.
+            self.own = claim(self.members, self.probe.as_fd(), identity)?;
+        }
+        Ok(())
+    }
+
+    /// The number of this process. Errors: NotMember, in a fork.
+    pub fn number(&self) -> Result<Number, Error> {
+        let is_ours = self.own.incarnation == incarnation();
+        if is_ours { Ok(self.own.number) } else { Err(Error::NotMember) }
+    }
+
+    pub fn members(&self) -> Members<'a> {
+        self.members
+    }
+
+    pub fn waiter(&self) -> &Futex {
+        &self.waiter
+    }
+
+    pub fn probe(&self) -> &FileProbe {
+        &self.probe
+    }
+
+    /// Runs `act` as the calling thread. Errors: NotMember, TooMany, and those of `act`.
+    pub fn act<T>(&self, act: impl FnOnce(&Party<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let number = self.number()?;
+        let acted = Thread::with_current(|thread| {
+            act(&Party::new(self.members, number, thread, &self.waiter, &self.probe)?)
+        });
+        acted.unwrap_or(Err(Error::NotMember))
+    }
+}
+
+fn claim(members: Members<'_>, file: BorrowedFd<'_>, identity: Identity) -> io::Result<Own> {
+    let incarnation = incarnation();
+    if incarnation == 0 {
+        return Err(io::Error::other("the kernel wipes no page in a fork (MADV_WIPEONFORK)"));
+    }
+    let take = |slot| FileLife::take(file, slot).map_err(Refused::Io);
+    match members.claim(identity, take) {
+        Ok((number, life)) => Ok(Own { incarnation, number, life: ManuallyDrop::new(life) }),
+        Err(Refused::Io(error)) => Err(error),
+        Err(Refused::Table(error)) => Err(io::Error::other(error)),
+    }
+}
+
+enum Refused {
+    Io(io::Error),
+    Table(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Table(error)
+    }
+}
+
+impl Drop for Attachment<'_> {
+    fn drop(&mut self) {
+        if self.number().is_ok() {
+            self.members.release(self.own.number);
+            // SAFETY: dropped here, and nowhere else: this is the attachment's own drop.
+            unsafe { ManuallyDrop::drop(&mut self.own.life) };
+        }
+    }
+}
