@@ -384,7 +384,9 @@ fn sequence_whose_writer_dies() {
         let (lab, [a, b, _]) = Lab::<Torn>::new();
         let write = |lab: &Lab<Torn>, by: &Party<'_>, value| {
             let _ = lab.lock.sequence.write(by, Wait::Forever).unwrap();
-            lab.lock.words.each_ref().map(|word| word.store(value, Relaxed));
+            for word in &lab.lock.words {
+                word.store(value, Relaxed);
+            }
             lab.lock.sequence.finish(by).unwrap();
         };
         let one = Arc::clone(&lab);

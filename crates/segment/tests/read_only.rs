@@ -56,7 +56,9 @@ fn reads_and_learns_that_the_writer_died() {
     let attachment = attach(&file, segment);
     let got = attachment.act(|by| segment.body.sequence.write(by, Wait::Forever)).unwrap();
     assert!(got.owner_died);
-    segment.body.words.iter().for_each(|word| word.store(3, Relaxed));
+    for word in &segment.body.words {
+        word.store(3, Relaxed);
+    }
     attachment.act(|by| segment.body.sequence.finish(by)).unwrap();
     let snapshot = sequence.begin().unwrap();
     assert_eq!(view.body.words.each_ref().map(|word| word.load(Relaxed)), [3, 3]);

@@ -63,8 +63,8 @@ pub mod steps {
         use loom::thread_local;
 
         thread_local! {
-        /// Steps until death; negative: never.
-        pub(super) static LEFT: Cell<i64> = Cell::new(-1);
+            /// Steps until death; negative: never.
+            pub(super) static LEFT: Cell<i64> = Cell::new(-1);
         }
     }
     use left::LEFT;

@@ -29,7 +29,7 @@ pub struct Futex {
 }
 
 /// Some microseconds: about what a sleep and a wake-up cost.
-const LOOKS: u32 = 100;
+const LOOKS: u32 = 128;
 
 impl Futex {
     /// Watches before sleeping where more than one CPU is there to work meanwhile.
@@ -103,6 +103,9 @@ pub(crate) fn watch(waiter: &dyn Waiter, word: &AtomicU64, seen: u64, patience: 
     seen
 }
 
+/// A holder takes and gives a lock in about this time.
+const FIRST_PAUSES: u32 = 8;
+
 /// Looks that come further and further apart, so that who holds a lock gets on meanwhile.
 pub(crate) struct Backoff {
     left: u32,
@@ -111,7 +114,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub fn new(waiter: &dyn Waiter) -> Self {
-        Self { left: waiter.looks(), next: 1 }
+        Self { left: waiter.looks(), next: FIRST_PAUSES }
     }
 
     /// Pauses before the next look. False: there have been enough.
