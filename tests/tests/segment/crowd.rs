@@ -120,7 +120,7 @@ fn kinds(host: &Host) -> Vec<(&'static str, Vec<String>, usize)> {
         let command = [&python, &script, &module, &add].map(|path| path.display().to_string());
         kinds.push(("Python", command.to_vec(), 8));
     }
-    if let Some(go) = find_or_say("go").or_else(|| go_of_its_own()) {
+    if let Some(go) = find_or_say("go").or_else(go_of_its_own) {
         let source = write("crowd.go", GO);
         let program = folder.join("crowd-go");
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/segment/include");

@@ -87,7 +87,7 @@ impl Holder {
     fn encode(&self, serial: u64) -> i64 {
         let pid = u64::from(self.pid) & 0x3f_ffff;
         let is_writer = u64::from(self.rights == Rights::Write);
-        let word = is_writer << 61 | u64::from(self.uid) << 29 | pid << 7 | serial % SERIALS;
+        let word = is_writer << 61 | u64::from(self.uid) << 29 | pid << 7 | (serial % SERIALS);
         FIRST | word as i64
     }
 

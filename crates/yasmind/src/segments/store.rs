@@ -340,10 +340,14 @@ fn file_of(listener: impl AsFd) -> Option<(u64, u64)> {
 }
 
 fn serve(broker: &OwnedFd, kept: &mut BTreeMap<String, OwnedFd>) -> io::Result<()> {
-    for (name, fd) in kept.iter() {
-        send(broker.as_fd(), name.as_bytes(), &[fd.as_fd()], SendFlags::empty())?;
-    }
-    send(broker.as_fd(), ALL, &[], SendFlags::empty())?;
+    let tell_all = || {
+        for (name, fd) in kept.iter() {
+            send(broker.as_fd(), name.as_bytes(), &[fd.as_fd()], SendFlags::empty())?;
+        }
+        send(broker.as_fd(), ALL, &[], SendFlags::empty())
+    };
+    // It may have ended before it was accepted; what it said is there all the same.
+    let _ = tell_all();
     loop {
         let (text, fd) = match receive(broker.as_fd()) {
             // The broker has ended without reading what was said. What it said itself comes next.
