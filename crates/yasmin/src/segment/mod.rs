@@ -60,10 +60,10 @@ fn rm(options: &Rm) -> anyhow::Result<()> {
     let broker = find(options.broker.socket.as_deref())?;
     let mut failed = Ok(());
     for name in &options.names {
-        if let Err(error) = broker.remove(name) {
-            if let Err(earlier) = std::mem::replace(&mut failed, Err(error)) {
-                eprintln!("yasmin: {earlier}");
-            }
+        if let Err(error) = broker.remove(name)
+            && let Err(earlier) = std::mem::replace(&mut failed, Err(error))
+        {
+            eprintln!("yasmin: {earlier}");
         }
     }
     Ok(failed?)
