@@ -312,7 +312,8 @@ pub fn keep() -> io::Result<()> {
     let patience = Timespec { tv_sec: LOOK_EVERY_S, tv_nsec: 0 };
     loop {
         if poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&patience)) == Ok(0) {
-            if file_of(&listener) != found_as {
+            let is_found = found_as.is_some() && file_of(&listener) == found_as;
+            if !is_found {
                 return Ok(());
             }
             continue;
