@@ -96,6 +96,8 @@ mod tests {
         let rest = ADDRESSES_END - second - HUGE_BYTES * 2;
         assert!(addresses.take(rest + GIGANTIC_BYTES).is_none());
         assert_eq!(addresses.take(4096), Some(second + 2 * HUGE_BYTES));
+        // The first's place is nearer than the guard to the second.
+        addresses.give_back(second);
         addresses.next = ADDRESSES_END;
         assert_eq!(addresses.take(4096), Some(first), "the end is followed by the start");
     }

@@ -312,7 +312,8 @@ pub fn keep() -> io::Result<()> {
     let patience = Timespec { tv_sec: LOOK_EVERY_S, tv_nsec: 0 };
     loop {
         if poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&patience)) == Ok(0) {
-            if file_of(&listener) != found_as {
+            let is_found = found_as.is_some() && file_of(&listener) == found_as;
+            if !is_found {
                 return Ok(());
             }
             continue;
@@ -340,10 +341,14 @@ fn file_of(listener: impl AsFd) -> Option<(u64, u64)> {
 }
 
 fn serve(broker: &OwnedFd, kept: &mut BTreeMap<String, OwnedFd>) -> io::Result<()> {
-    for (name, fd) in kept.iter() {
-        send(broker.as_fd(), name.as_bytes(), &[fd.as_fd()], SendFlags::empty())?;
-    }
-    send(broker.as_fd(), ALL, &[], SendFlags::empty())?;
+    let tell_all = || {
+        for (name, fd) in kept.iter() {
+            send(broker.as_fd(), name.as_bytes(), &[fd.as_fd()], SendFlags::empty())?;
+        }
+        send(broker.as_fd(), ALL, &[], SendFlags::empty())
+    };
+    // It may have ended before it was accepted; what it said is there all the same.
+    let _ = tell_all();
     loop {
         let (text, fd) = match receive(broker.as_fd()) {
             // The broker has ended without reading what was said. What it said itself comes next.
