@@ -35,10 +35,15 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 
 impl Broker {
     pub fn start(folder: &Path) -> anyhow::Result<Self> {
+        Self::start_with(folder, &[])
+    }
+
+    /// The same with more options.
+    pub fn start_with(folder: &Path, options: &[&str]) -> anyhow::Result<Self> {
         install::find(install::LIBRARY)?;
         let socket = folder.join(yasmin_control::SOCKET_NAME);
         let mut command = Command::new(install::find(install::BROKER)?);
-        command.arg("--socket").arg(&socket).args(["--exit-when-idle", IDLE_S]);
+        command.arg("--socket").arg(&socket).args(["--exit-when-idle", IDLE_S]).args(options);
         let process = Process::start(command, folder, install::BROKER)?;
         let begun = Instant::now();
         while let Err(trouble) = greet(&socket) {

@@ -11,6 +11,10 @@ use crate::demo::broker::{Broker, Totals};
 /// See libyasmin(7).
 const AT_ONCE: [&str; 2] = ["YASMIN_PROMOTE_MESSAGES=0", "YASMIN_PROMOTE_WAIT_MS=2000"];
 
+/// See yasmind(8). Rings that grow as they prove too small would still be growing when a kernel
+/// with a few long messages is over: the matrix product sends three.
+const WHOLE_RINGS: [&str; 2] = ["--first-class", "8"];
+
 pub struct Rings {
     socket: PathBuf,
     /// Gone with the value.
@@ -23,7 +27,7 @@ impl Rings {
         if let Some(socket) = given {
             return Ok(Self { socket: std::path::absolute(socket)?, _own: None });
         }
-        let own = Broker::start(folder)?;
+        let own = Broker::start_with(folder, &WHOLE_RINGS)?;
         Ok(Self { socket: own.socket().to_owned(), _own: Some(own) })
     }
 
