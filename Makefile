@@ -243,7 +243,7 @@ install:
 	install -m 755 $(RELEASE)/yasmin $(BIN)/yasmin
 	install -m 755 $(RELEASE)/libyasmin.so $(LIB)/libyasmin.so
 	install -m 755 $(RELEASE)/yasmind $(LIBEXEC)/yasmind
-	install -m 755 $(RELEASE)/libyasmin_segment.so $(LINKED)/libyasmin-segment.so.0
+	install -m 755 $(RELEASE)/libyasmin_segment_c.so $(LINKED)/libyasmin-segment.so.0
 	ln -sf libyasmin-segment.so.0 $(LINKED)/libyasmin-segment.so
 	install -m 644 crates/segment/include/yasmin.h $(INCLUDE)/yasmin.h
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/segment/yasmin-segment.pc.in >$(PKGCONFIG)/yasmin-segment.pc

@@ -46,7 +46,7 @@ impl Host {
     }
 
     fn install(&self) {
-        let library = artefact("libyasmin_segment.so");
+        let library = artefact("libyasmin_segment_c.so");
         for name in ["libyasmin-segment.so", "libyasmin-segment.so.0"] {
             std::os::unix::fs::symlink(&library, self.folder.path().join(name)).unwrap();
         }

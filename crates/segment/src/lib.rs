@@ -17,7 +17,6 @@
 
 mod broker;
 mod error;
-mod ffi;
 #[cfg(not(loom))]
 pub mod heap;
 mod maps;

@@ -1,4 +1,7 @@
-//! The C interface: include/yasmin.h, yasmin_segment(3).
+//! Segments for C: crates/segment/include/yasmin.h, yasmin_segment(3).
+//!
+//! A package of its own: cargo gives a library that is for C and for Rust one file name in every
+//! profile, and `cargo test` then mixes them up.
 //!
 //! Each call gives -1 or NULL when it fails, with errno set and a sentence for people in
 //! `yasmin_segment_error`. Nothing here panics.
@@ -9,7 +12,7 @@ use std::ptr::null_mut;
 
 use nix::errno::Errno;
 
-use crate::{At, Broker, Error, Kind, Mapping, Rights, Segment, Whom};
+use yasmin_segment::{At, Broker, Error, Kind, Mapping, Rights, Segment, Whom};
 
 const HUGE: c_uint = 1;
 const WITH_CREATOR: c_uint = 2;
