@@ -36,8 +36,9 @@ const O_CLOEXEC: usize = 0o2000000;
 const X_OK: usize = 1;
 const PATH_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 4096;
-/// In the library's path, wherever it is installed.
-const LIBRARY: &[u8] = b"libyasmin";
+/// In the library's path, wherever it is installed, and in no other library's of this project.
+const LIBRARY: &[u8] = b"libyasmin.so";
+const EM_X86_64: u16 = 62;
 /// Scripts whose interpreters are scripts: as far as the kernel goes.
 const DEPTH: u32 = 5;
 
@@ -183,7 +184,7 @@ fn is_dynamic(file: &File, depth: u32) -> bool {
         return depth > 0 && interpreter_is_dynamic(line, depth - 1);
     }
     let is_elf64 = head.len() >= 64 && head.starts_with(b"\x7fELF\x02");
-    is_elf64 && has_interpreter(file, head)
+    is_elf64 && head[18..20] == EM_X86_64.to_le_bytes() && has_interpreter(file, head)
 }
 
 fn interpreter_is_dynamic(line: &[u8], depth: u32) -> bool {
@@ -223,7 +224,7 @@ fn read_at(file: &File, to: &mut [u8], at: usize) -> usize {
     usize::try_from(ret).unwrap_or(0)
 }
 
-/// Set-user-id of another user, or set-group-id.
+/// Set-user-id of another user, or set-group-id, or capabilities that the user does not have anyway.
 fn raises_rights(file: &File) -> bool {
     const MODE: usize = 24;
     const UID: usize = 28;
@@ -235,5 +236,10 @@ fn raises_rights(file: &File) -> bool {
     }
     let word = |at: usize| u32::from_ne_bytes([stat[at], stat[at + 1], stat[at + 2], stat[at + 3]]);
     let (uid, gid) = process::effective_ids();
-    word(MODE) & 0o4000 != 0 && word(UID) != uid || word(MODE) & 0o2000 != 0 && word(GID) != gid
+    let name = c"security.capability".as_ptr();
+    // SAFETY: a C string; the kernel only says how long the attribute is.
+    let has_capabilities = uid != 0 && unsafe { call!(fgetxattr, file.0, name, 0, 0) } > 0;
+    has_capabilities
+        || word(MODE) & 0o4000 != 0 && word(UID) != uid
+        || word(MODE) & 0o2000 != 0 && word(GID) != gid
 }
