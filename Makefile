@@ -218,7 +218,8 @@ numa-test: build
 	@.ci/install-packages qemu-system-x86_64:qemu-system-x86 cpio:cpio python3:python3
 	tests/numa/test.py $(RELEASE)/yasmin $(NUMA)
 
-MANUALS = man/yasmin.1 man/yasmin-place.1 man/yasmind.8 man/libyasmin.7 man/yasmin_segment.3
+MANUALS = man/yasmin.1 man/yasmin-place.1 man/yasmind.8 man/libyasmin.7 man/yasmin_segment.3 \
+	man/yasmin_sync.3
 UNIT = crates/yasmind/yasmind.service
 SOCKET_UNIT = crates/yasmind/yasmind.socket
 PLACE_UNIT = crates/watch/yasmin-place.service
@@ -247,7 +248,7 @@ install:
 	ln -sf libyasmin-segment.so.0 $(LINKED)/libyasmin-segment.so
 	install -m 644 crates/segment/include/yasmin.h $(INCLUDE)/yasmin.h
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/segment/yasmin-segment.pc.in >$(PKGCONFIG)/yasmin-segment.pc
-	install -m 644 crates/segment/python/yasmin_segment.py $(PYTHON_MODULE)/yasmin_segment.py
+	install -m 644 crates/segment/python/*.py $(PYTHON_MODULE)
 	sed 's|/usr/bin/yasmind|$(PREFIX)/libexec/yasmin/yasmind|' $(UNIT) >$(SYSTEMD)/yasmind.service
 	install -m 644 $(SOCKET_UNIT) $(SYSTEMD)/yasmind.socket
 	sed 's|/usr/bin/yasmin|$(PREFIX)/bin/yasmin|' $(PLACE_UNIT) >$(SYSTEMD)/yasmin-place.service
@@ -257,7 +258,8 @@ install:
 uninstall:
 	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIBEXEC)/yasmind
 	rm -f $(LINKED)/libyasmin-segment.so.0 $(LINKED)/libyasmin-segment.so $(INCLUDE)/yasmin.h
-	rm -f $(PKGCONFIG)/yasmin-segment.pc $(PYTHON_MODULE)/yasmin_segment.py
+	rm -f $(PKGCONFIG)/yasmin-segment.pc
+	rm -f $(PYTHON_MODULE)/yasmin_segment.py $(PYTHON_MODULE)/yasmin_sync.py
 	rm -f $(SYSTEMD)/yasmind.service $(SYSTEMD)/yasmind.socket $(SYSTEMD)/yasmin-place.service $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do rm -f $(MAN)/man$${page##*.}/$${page##*/}; done
 	rm -rf $(PYTHON_MODULE)/__pycache__

@@ -1,10 +1,16 @@
-//! Segments for C: crates/segment/include/yasmin.h, yasmin_segment(3).
+//! Segments for C: crates/segment/include/yasmin.h, yasmin_segment(3), yasmin_sync(3).
 //!
 //! A package of its own: cargo gives a library that is for C and for Rust one file name in every
 //! profile, and `cargo test` then mixes them up.
 //!
 //! Each call gives -1 or NULL when it fails, with errno set and a sentence for people in
-//! `yasmin_segment_error`. Nothing here panics.
+//! `yasmin_segment_error`. Locks and their like give the error number instead, as pthread's do.
+//! Nothing here panics.
+
+mod event;
+mod heap;
+mod lock;
+mod member;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -36,11 +42,25 @@ pub struct Handle {
     mapping: Option<Mapping>,
 }
 
+impl Handle {
+    /// Its own bytes in this process, if it is attached.
+    fn bytes(&self) -> Option<std::ops::Range<usize>> {
+        let mapping = self.mapping.as_ref()?;
+        let start = mapping.as_ptr().addr();
+        Some(start..start + usize::try_from(mapping.size_bytes()).ok()?)
+    }
+}
+
 fn report(error: &Error) {
+    note(error);
+    Errno::set_raw(error.errno());
+}
+
+/// For `yasmin_segment_error`.
+fn note(error: &dyn std::fmt::Display) {
     let text = CString::new(error.to_string().replace('\0', "?")).unwrap_or_default();
     // A thread that ends may have none any more.
     let _ = LAST.try_with(|last| last.replace(text));
-    Errno::set_raw(error.errno());
 }
 
 fn status(result: Result<(), Error>) -> c_int {

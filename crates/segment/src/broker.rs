@@ -74,7 +74,7 @@ impl Broker {
             Reply { answer: Answer::Segment { place, rights: given }, fd: Some(fd), .. }
                 if given == rights =>
             {
-                Segment::new(name, place, rights, fd)
+                Segment::new(self.clone(), name, place, rights, fd)
             }
             reply => Err(off_topic(&reply)),
         }

@@ -1,8 +1,10 @@
 //! An open segment, and one that is mapped.
 
 use std::ffi::c_void;
+#[cfg(not(loom))]
+use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
@@ -13,7 +15,9 @@ use yasmin_control::segment::{
     BadHeader, HEADER_BYTES, HEADER_USED, Name, Place, Rights, check_header,
 };
 
-use crate::{Error, maps};
+#[cfg(not(loom))]
+use crate::sync::{Attachment, Identity, Slot, open_again};
+use crate::{Broker, Error, maps};
 
 /// Where a segment is mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +33,8 @@ pub enum At {
 /// process or in one that it forked, the segment counts as held.
 #[derive(Debug)]
 pub struct Segment {
+    /// Who gave it.
+    broker: Broker,
     name: Name,
     place: Place,
     rights: Rights,
@@ -38,6 +44,7 @@ pub struct Segment {
 impl Segment {
     /// Checks what the broker sent.
     pub(crate) fn new(
+        broker: Broker,
         name: Name,
         place: Place,
         rights: Rights,
@@ -51,7 +58,7 @@ impl Segment {
             return Err(Error::Nonsense("memory that is not sealed".to_owned()));
         }
         let size = fstat(&memfd).map_err(system("cannot read the size of a segment"))?.st_size;
-        let segment = Self { name, place, rights, memfd };
+        let segment = Self { broker, name, place, rights, memfd };
         if u64::try_from(size).ok() != Some(place.mapped_bytes()) {
             let len_bytes = usize::try_from(size).unwrap_or(0);
             return Err(segment.damaged(BadHeader::Truncated { len_bytes }));
@@ -109,6 +116,37 @@ impl Segment {
         Ok(mapped)
     }
 
+    /// Makes this process a member, so that it may use locks and heaps in the segment. `slots` lie
+    /// in the segment, zeroed at first, at one place for all members; so many processes can be
+    /// members at a time.
+    ///
+    /// # Errors
+    /// No slot is free, or the segment is open for reading only. A process that may not open the
+    /// memory by itself, being another user than the broker's, gets a description from the broker:
+    /// then the broker has to be there, and the segment not removed.
+    #[cfg(not(loom))]
+    pub fn join<'a>(&self, slots: &'a [Slot]) -> io::Result<Attachment<'a>> {
+        if self.rights != Rights::Write {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let own = self.memfd.try_clone()?;
+        let (broker, name) = (self.broker.clone(), self.name);
+        let open = move || {
+            open_again(own.as_fd()).or_else(|_| {
+                let again = broker.open(name.as_str(), Rights::Write, true);
+                let again = again.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+                let file = |fd: &OwnedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+                if file(&again.memfd)? != file(&own)? {
+                    // Removed, and made anew.
+                    return Err(Errno::ENOENT.into());
+                }
+                Ok(again.memfd.into())
+            })
+        };
+        let identity = Identity { domain: 0, process: std::process::id(), epoch: 0 };
+        Attachment::by(slots, self.memfd.as_fd(), Box::new(open), identity)
+    }
+
     fn in_the_way(&self) -> Error {
         let (start, end) = (self.place.start(), self.place.start() + self.place.mapped_bytes());
         let other = maps::in_the_way(start, end);
@@ -125,6 +163,13 @@ impl Segment {
 
     fn damaged(&self, why: BadHeader) -> Error {
         Error::Header { name: self.name.to_string(), why }
+    }
+}
+
+/// Its memory, to ask about; the descriptor closes on exec.
+impl AsFd for Segment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
     }
 }
 

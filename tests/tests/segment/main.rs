@@ -7,5 +7,6 @@ mod crowd;
 mod errors;
 mod installed;
 mod life;
+mod locks;
 mod restart;
 mod rights;

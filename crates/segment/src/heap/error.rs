@@ -12,6 +12,8 @@ pub enum Error {
     Alignment { align_bytes: usize },
     #[error("a heap begins at a page boundary, not at {at:#x}")]
     Misaligned { at: usize },
+    #[error("{len_bytes} bytes at {at:#x} are not inside the attached segment")]
+    Outside { at: usize, len_bytes: usize },
     #[error("{len_bytes} bytes are too few or too many for a heap")]
     Size { len_bytes: usize },
     /// Shared memory holds what the allocator never writes.
@@ -28,7 +30,7 @@ impl Error {
             Self::NotABlock { .. } | Self::Alignment { .. } | Self::Misaligned { .. } => {
                 libc::EINVAL
             }
-            Self::Size { .. } => libc::EINVAL,
+            Self::Size { .. } | Self::Outside { .. } => libc::EINVAL,
             Self::Spoiled { .. } => libc::EUCLEAN,
             Self::Lock(error) => error.errno(),
         }

@@ -4,10 +4,12 @@
 //! ([`Error::NotMember`]) with whatever it tries, and attaches again ([`Attachment::renew`]);
 //! of its parent's locks it holds none. A vfork child acts as its parent.
 
+use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use super::life::open_again;
 use super::thread::incarnation;
 use super::{Error, FileLife, FileProbe, Futex, Identity, Members, Number, Party, Slot, Thread};
 
@@ -17,10 +19,15 @@ struct Own {
     life: ManuallyDrop<FileLife>,
 }
 
+/// Opens the segment's file once more, for a description that nobody else has.
+pub type Open = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
+
 /// The calling process as a member; one for each segment.
 pub struct Attachment<'a> {
     members: Members<'a>,
     probe: FileProbe,
+    /// None: by `/proc`.
+    open: Option<Open>,
     waiter: Futex,
     own: Own,
 }
@@ -29,10 +36,29 @@ impl<'a> Attachment<'a> {
     /// Attaches to the segment whose table is `slots` and whose file is `file`, which must be open
     /// for writing; `/proc` has to be there.
     pub fn new(slots: &'a [Slot], file: BorrowedFd<'_>, identity: Identity) -> io::Result<Self> {
+        Self::join(slots, file, None, identity)
+    }
+
+    /// The same for a process that may not open the file by itself, but knows who does.
+    pub fn by(
+        slots: &'a [Slot],
+        file: BorrowedFd<'_>,
+        open: Open,
+        identity: Identity,
+    ) -> io::Result<Self> {
+        Self::join(slots, file, Some(open), identity)
+    }
+
+    fn join(
+        slots: &'a [Slot],
+        file: BorrowedFd<'_>,
+        open: Option<Open>,
+        identity: Identity,
+    ) -> io::Result<Self> {
         let members = Members::new(slots);
         let probe = FileProbe::new(file)?;
-        let own = claim(members, file, identity)?;
-        Ok(Self { members, probe, waiter: Futex::new(), own })
+        let own = claim(members, &probe, open.as_ref(), identity)?;
+        Ok(Self { members, probe, open, waiter: Futex::new(), own })
     }
 
     /// Attaches this process, a fork, by itself.
@@ -40,7 +66,7 @@ impl<'a> Attachment<'a> {
         if self.own.incarnation != incarnation() {
             Thread::with_current(Thread::forget_the_parent);
             // The parent's sign of life is not in this process, and is not dropped.
-            self.own = claim(self.members, self.probe.as_fd(), identity)?;
+            self.own = claim(self.members, &self.probe, self.open.as_ref(), identity)?;
         }
         Ok(())
     }
@@ -73,12 +99,20 @@ impl<'a> Attachment<'a> {
     }
 }
 
-fn claim(members: Members<'_>, file: BorrowedFd<'_>, identity: Identity) -> io::Result<Own> {
+fn claim(
+    members: Members<'_>,
+    probe: &FileProbe,
+    open: Option<&Open>,
+    identity: Identity,
+) -> io::Result<Own> {
     let incarnation = incarnation();
     if incarnation == 0 {
         return Err(io::Error::other("the kernel wipes no page in a fork (MADV_WIPEONFORK)"));
     }
-    let take = |slot| FileLife::take(file, slot).map_err(Refused::Io);
+    let take = |slot| {
+        let own = open.map_or_else(|| open_again(probe.as_fd()), |open| open());
+        own.and_then(|own| FileLife::take(own, slot)).map_err(Refused::Io)
+    };
     match members.claim(identity, take) {
         Ok((number, life)) => Ok(Own { incarnation, number, life: ManuallyDrop::new(life) }),
         Err(Refused::Io(error)) => Err(error),

@@ -56,9 +56,9 @@ pub trait Liveness {
     fn probe(&self, slot: usize) -> Life;
 }
 
-/// Behind every offset that a file can have bytes at on tmpfs, so that programs' own locks on the
-/// file are left alone.
-const FIRST_BYTE: i64 = 1 << 62;
+/// Behind every offset that a segment has bytes at, so that programs' own locks on the file are left
+/// alone; and before those where the broker's locks begin, which say who has the segment.
+const FIRST_BYTE: i64 = 1 << 61;
 
 fn lock_of(slot: usize, kind: i32) -> libc::flock {
     // SAFETY: plain integers, for which zero is a value.
@@ -84,19 +84,9 @@ unsafe impl Send for FileLife {}
 unsafe impl Sync for FileLife {}
 
 impl FileLife {
-    /// Takes the byte of `slot` in the segment's file. None: somebody who lives has it.
-    ///
-    /// Needs `/proc`, for a description of its own, and a file that may be written.
-    pub fn take(file: BorrowedFd<'_>, slot: usize) -> io::Result<Option<Self>> {
-        let own = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        Self::take_by(own, slot)
-    }
-
-    /// With a description of the file that nobody else has or will have.
-    pub fn take_by(own: File, slot: usize) -> io::Result<Option<Self>> {
+    /// Takes the byte of `slot` in the segment's file by `own`, a description of it that nobody
+    /// else has or will have, open for writing. None: somebody who lives has it.
+    pub fn take(own: File, slot: usize) -> io::Result<Option<Self>> {
         let lock = lock_of(slot, libc::F_WRLCK);
         // SAFETY: the descriptor is open, and `lock` outlives the call.
         if unsafe { libc::fcntl(own.as_raw_fd(), libc::F_OFD_SETLK, &lock) } != 0 {
@@ -128,6 +118,13 @@ impl Drop for FileLife {
         // SAFETY: the mapping is ours, and this process is the one that made it: in a fork it is not dropped.
         unsafe { libc::munmap(self.page, self.len_bytes) };
     }
+}
+
+/// A description of its own for a file that this process may open again: one with the mode and the
+/// owner that let it. Needs `/proc`.
+pub fn open_again(file: BorrowedFd<'_>) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::OpenOptions::new().read(true).write(true).open(path)
 }
 
 /// Asks the segment's file about slots.

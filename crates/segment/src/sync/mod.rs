@@ -49,12 +49,12 @@ mod thread;
 mod waiter;
 
 #[cfg(not(loom))]
-pub use attachment::Attachment;
+pub use attachment::{Attachment, Open};
 pub use barrier::{Barrier, Passed};
 pub use condition::Condition;
 pub use error::Error;
 pub use holder::{Holder, MAX_MEMBERS, Number};
-pub use life::{FileLife, FileProbe, Life, Liveness};
+pub use life::{FileLife, FileProbe, Life, Liveness, open_again};
 pub use member::{Identity, Members, Slot};
 pub use mutex::{Kind, Mutex};
 pub use nap::{NAP_LONGEST_NS, Wait};

@@ -34,6 +34,17 @@ impl Default for Sequence {
 #[must_use]
 pub struct Snapshot(u64);
 
+impl Snapshot {
+    /// For who keeps it as a number, such as C.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 impl Sequence {
     /// Begins to write. Errors: those of [`super::Mutex::lock`]; Deadlock: the caller writes.
     pub fn write(&self, by: &Party<'_>, wait: Wait) -> Result<Acquired, Error> {
