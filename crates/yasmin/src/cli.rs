@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -36,6 +36,8 @@ pub enum Command {
     Segment(crate::segment::cli::Segment),
     /// Show the machine's CPUs, nodes, caches and cards, and measure latencies between CPUs
     Topology(crate::topology::Topology),
+    /// Run an OpenSHMEM program: what the command is when its name is oshrun
+    Oshrun(Oshrun),
     /// An echo server and its clients, for the demo.
     #[command(hide = true, name = "pingpong")]
     PingPong(PingPong),
@@ -63,6 +65,23 @@ pub struct Run {
     /// Say which library and broker are used
     #[arg(short, long)]
     pub verbose: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    #[arg(value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct Oshrun {
+    /// How many processing elements
+    #[arg(short, visible_alias = "np", default_value_t = 1, value_name = "N")]
+    #[arg(long = "n", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub n: u16,
+    #[command(flatten)]
+    pub broker: Broker,
+    /// Never start a broker; use one that listens
+    #[arg(long)]
+    pub no_broker: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "PROGRAM")]
@@ -159,7 +178,8 @@ pub struct PingPongClient {
 
 /// Parses the command line. What cannot be understood is told in one line.
 pub fn parse() -> Result<Cli, ExitCode> {
-    Cli::try_parse().map_err(|error| {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    Cli::try_parse_from(by_name(words)).map_err(|error| {
         let for_people = matches!(
             error.kind(),
             ErrorKind::DisplayHelp
@@ -173,6 +193,21 @@ pub fn parse() -> Result<Cli, ExitCode> {
         eprintln!("yasmin: {}; try 'yasmin --help'", one_line(&error.render().to_string()));
         ExitCode::from(USAGE)
     })
+}
+
+/// A link to the command whose name is `oshrun` is that verb. Others' spelling of -n is known, too.
+fn by_name(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_oshrun = words.first().is_some_and(|own| Path::new(own).ends_with("oshrun"));
+    if is_oshrun {
+        words[0] = "yasmin".into();
+        words.insert(1, "oshrun".into());
+    }
+    if words.get(1).is_some_and(|verb| verb == "oshrun")
+        && let Some(word) = words.get_mut(2).filter(|word| *word == "-np")
+    {
+        *word = "-n".into();
+    }
+    words
 }
 
 /// The first paragraph of clap's message, without its "error: " and its line breaks.
@@ -190,6 +225,18 @@ mod tests {
     #[test]
     fn definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_link_named_oshrun_is_the_verb() {
+        for words in [&["/x/oshrun", "-n", "3", "a", "-n"][..], &["oshrun", "-np", "3", "a", "-n"]] {
+            let words = by_name(words.iter().map(|&word| word.into()).collect());
+            let Command::Oshrun(run) = Cli::try_parse_from(words).unwrap().command else {
+                panic!("not oshrun")
+            };
+            assert_eq!(run.n, 3);
+            assert_eq!(run.program, ["a", "-n"]);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod cli;
 mod demo;
 mod install;
 mod lab;
+mod oshrun;
 mod pingpong;
 mod place;
 mod run;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         cli::Command::Place(options) => place::run(&options),
         cli::Command::Topology(options) => topology::run(&options),
         cli::Command::Segment(options) => segment::run(&options),
+        cli::Command::Oshrun(options) => return oshrun::run(&options),
         cli::Command::PingPong(options) => pingpong::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };

@@ -1,0 +1,61 @@
+//! Signals to this process, as a descriptor: they are the program's.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::process::Signal;
+
+/// What somebody may send to the job.
+const FORWARDED: [i32; 6] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+
+/// From now on they do nothing to this process but that. A child that std starts has them as usual.
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    pub fn new() -> std::io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `set` is initialised first, and lives through the calls.
+        let fd = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in FORWARDED {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made it for this process.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next one that a process has sent. What a terminal sends it sends to all of its foreground
+    /// job, so the PEs have it already.
+    pub fn next(&self) -> Option<Signal> {
+        loop {
+            let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+            let len = size_of::<libc::signalfd_siginfo>();
+            // SAFETY: `info` is writable for its size.
+            let read =
+                unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), len) };
+            if usize::try_from(read) != Ok(len) {
+                return None;
+            }
+            // SAFETY: the kernel filled all of it.
+            let info = unsafe { info.assume_init() };
+            if info.ssi_code == libc::SI_KERNEL {
+                continue;
+            }
+            return Signal::from_named_raw(i32::try_from(info.ssi_signo).ok()?);
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

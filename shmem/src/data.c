@@ -1,0 +1,85 @@
+/* The program's global and static variables, which are symmetric too.
+ *
+ * Its writable pages (.data and .bss, behind what the dynamic linker protects) are copied into this
+ * PE's area of the segment, and the pages of the area are then mapped in their place, with mremap of
+ * length 0, which gives a shared mapping a second address. So a variable is one piece of memory
+ * with two addresses: the program's own, and the one by which other PEs reach it.
+ *
+ * A child that is forked would share them with its parent, which no program expects: it gets a
+ * copy of its own.
+ */
+#include "internal.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PAGE 4096ul
+
+static int look(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	(void)size;
+	(void)unused;
+	uintptr_t start = 0, end = 0, protected_end = 0;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+		uintptr_t at = info->dlpi_addr + part->p_vaddr;
+		if (part->p_type == PT_LOAD && part->p_flags & PF_W) {
+			if (end)
+				fail("the program has more than one writable part: link it with "
+				     "GNU ld's or lld's own script");
+			start = at & ~(PAGE - 1);
+			end = (at + part->p_memsz + PAGE - 1) & ~(PAGE - 1);
+		} else if (part->p_type == PT_GNU_RELRO) {
+			protected_end = (at + part->p_memsz) & ~(PAGE - 1);
+		}
+	}
+	if (protected_end > start)
+		start = protected_end;
+	if (start < end) {
+		job.data = (char *)start;
+		job.data_bytes = end - start;
+	}
+	return 1; /* the first is the program */
+}
+
+void data_find(void)
+{
+	dl_iterate_phdr(look, NULL);
+}
+
+static void in_child(void)
+{
+	if (!job.data_bytes)
+		return;
+	int kind = MAP_PRIVATE | MAP_ANONYMOUS;
+	char *copy = mmap(NULL, job.data_bytes, PROT_READ | PROT_WRITE, kind, -1, 0);
+	if (copy == MAP_FAILED)
+		fail("a forked child has no memory for variables of its own");
+	memcpy(copy, job.data, job.data_bytes);
+	if (mremap(copy, job.data_bytes, job.data_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, job.data) ==
+	    MAP_FAILED)
+		fail("a forked child gets no variables of its own");
+	/* It is no PE. */
+	job.is_up = false;
+	job.is_finalized = true;
+	job.exit_fd = -1;
+}
+
+void data_share(char *area)
+{
+	sigset_t all, before;
+	if (!job.data_bytes)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	memcpy(area, job.data, job.data_bytes);
+	void *at = mremap(area, 0, job.data_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, job.data);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (at != job.data)
+		fail("the program's variables cannot be shared: the kernel refuses mremap");
+	if (pthread_atfork(NULL, NULL, in_child))
+		fail("no memory");
+}
