@@ -66,6 +66,22 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 build: needs-build
 	$(CARGO) build --release --workspace --exclude yasmin-preload --exclude yasmin-tests
 	$(CARGO) build --release -p yasmin-preload
+	@$(MAKE) --no-print-directory $(SHMEM)
+
+# OpenSHMEM, in C, on the C library of segments.
+SHMEM = $(RELEASE)/libyasmin-shmem.so.0
+SHMEM_HEADERS = $(wildcard shmem/include/*.h)
+SHMEM_PARTS = $(patsubst shmem/src/%.c,$(RELEASE)/shmem/%.o,$(wildcard shmem/src/*.c))
+SHMEM_FLAGS = -std=gnu11 -O2 -g1 -Wall -Wextra -Werror -fPIC
+
+$(RELEASE)/shmem/%.o: shmem/src/%.c shmem/src/internal.h $(SHMEM_HEADERS) crates/segment/include/yasmin.h
+	@mkdir -p $(@D)
+	$(CC) $(SHMEM_FLAGS) -Ishmem/include -Icrates/segment/include -c -o $@ $<
+
+# By the file itself: cargo's name for the library is not the one it is installed by.
+$(SHMEM): $(SHMEM_PARTS)
+	$(CC) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed -o $@ $^ \
+		$(RELEASE)/libyasmin_segment_c.so
 
 demo: needs-demo build
 	$(RELEASE)/yasmin demo $(DEMO)
@@ -219,7 +235,7 @@ numa-test: build
 	tests/numa/test.py $(RELEASE)/yasmin $(NUMA)
 
 MANUALS = man/yasmin.1 man/yasmin-place.1 man/yasmind.8 man/libyasmin.7 man/yasmin_segment.3 \
-	man/yasmin_sync.3
+	man/yasmin_sync.3 man/oshrun.1 man/oshcc.1 man/yasmin-shmem.7
 UNIT = crates/yasmind/yasmind.service
 SOCKET_UNIT = crates/yasmind/yasmind.socket
 PLACE_UNIT = crates/watch/yasmin-place.service
@@ -249,6 +265,13 @@ install:
 	install -m 644 crates/segment/include/yasmin.h $(INCLUDE)/yasmin.h
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/segment/yasmin-segment.pc.in >$(PKGCONFIG)/yasmin-segment.pc
 	install -m 644 crates/segment/python/*.py $(PYTHON_MODULE)
+	install -m 755 $(SHMEM) $(LINKED)/libyasmin-shmem.so.0
+	ln -sf libyasmin-shmem.so.0 $(LINKED)/libyasmin-shmem.so
+	install -m 644 $(SHMEM_HEADERS) $(INCLUDE)
+	ln -sf yasmin $(BIN)/oshrun
+	sed 's|@PREFIX@|$(PREFIX)|; s|@COMPILER@|cc|; s|@VARIABLE@|CC|' shmem/oshcc.in >$(BIN)/oshcc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@COMPILER@|c++|; s|@VARIABLE@|CXX|' shmem/oshcc.in >$(BIN)/oshc++
+	chmod 755 $(BIN)/oshcc $(BIN)/oshc++
 	sed 's|/usr/bin/yasmind|$(PREFIX)/libexec/yasmin/yasmind|' $(UNIT) >$(SYSTEMD)/yasmind.service
 	install -m 644 $(SOCKET_UNIT) $(SYSTEMD)/yasmind.socket
 	sed 's|/usr/bin/yasmin|$(PREFIX)/bin/yasmin|' $(PLACE_UNIT) >$(SYSTEMD)/yasmin-place.service
@@ -260,6 +283,8 @@ uninstall:
 	rm -f $(LINKED)/libyasmin-segment.so.0 $(LINKED)/libyasmin-segment.so $(INCLUDE)/yasmin.h
 	rm -f $(PKGCONFIG)/yasmin-segment.pc
 	rm -f $(PYTHON_MODULE)/yasmin_segment.py $(PYTHON_MODULE)/yasmin_sync.py
+	rm -f $(LINKED)/libyasmin-shmem.so.0 $(LINKED)/libyasmin-shmem.so $(BIN)/oshrun $(BIN)/oshcc $(BIN)/oshc++
+	rm -f $(patsubst shmem/include/%,$(INCLUDE)/%,$(SHMEM_HEADERS))
 	rm -f $(SYSTEMD)/yasmind.service $(SYSTEMD)/yasmind.socket $(SYSTEMD)/yasmin-place.service $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do rm -f $(MAN)/man$${page##*.}/$${page##*/}; done
 	rm -rf $(PYTHON_MODULE)/__pycache__

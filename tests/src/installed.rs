@@ -1,6 +1,9 @@
-//! Programs that tests run, and may do without.
+//! Programs that tests run, and may do without; and this one, installed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::lab::artefact;
 
 /// Where `name` is, or `None`.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -20,4 +23,34 @@ pub fn find_or_say(name: &str) -> Option<PathBuf> {
         eprintln!("skipped: {name} is not installed");
     }
     found
+}
+
+/// `make install` with what `make build` has made.
+///
+/// # Panics
+/// It fails.
+#[track_caller]
+pub fn install(prefix: &Path) {
+    make("install", prefix);
+}
+
+/// # Panics
+/// As [`install`].
+#[track_caller]
+pub fn uninstall(prefix: &Path) {
+    make("uninstall", prefix);
+}
+
+#[track_caller]
+fn make(target: &str, prefix: &Path) {
+    let release = artefact("yasmind");
+    let output = Command::new("make")
+        .arg("-s")
+        .arg(target)
+        .arg(format!("PREFIX={}", prefix.display()))
+        .arg(format!("RELEASE={}", release.parent().unwrap_or(Path::new(".")).display()))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .output()
+        .unwrap_or_else(|error| panic!("make cannot be started: {error}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -4,26 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use yasmin_tests::installed::find_or_say;
-use yasmin_tests::lab::artefact;
+use yasmin_tests::installed::{find_or_say, install, uninstall};
 use yasmin_tests::process::Process;
 use yasmin_tests::segment::{Host, is_root};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
-fn make(target: &str, prefix: &Path) {
-    let release = artefact("yasmind");
-    let output = Command::new("make")
-        .arg("-s")
-        .arg(target)
-        .arg(format!("PREFIX={}", prefix.display()))
-        .arg(format!("RELEASE={}", release.parent().unwrap().display()))
-        .current_dir(repository())
-        .output()
-        .unwrap();
-    said(&output);
 }
 
 #[track_caller]
@@ -63,7 +49,7 @@ fn the_example_runs_from_an_installation() {
     };
     let host = Host::new(&["--no-bpf"]);
     let prefix = host.folder.path().join("prefix");
-    make("install", &prefix);
+    install(&prefix);
     let flags = Command::new(pkg_config)
         .args(["--cflags", "--libs", "yasmin-segment"])
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
@@ -104,6 +90,6 @@ fn the_example_runs_from_an_installation() {
     assert_eq!(words, wanted);
     writer.finish();
 
-    make("uninstall", &prefix);
+    uninstall(&prefix);
     assert_eq!(files(&prefix), Vec::<PathBuf>::new());
 }
