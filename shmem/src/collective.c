@@ -61,8 +61,8 @@ static void alltoalls(const char *call, struct set set, char *dest, const char *
 {
 	if (dst < 1 || sst < 1)
 		fail("%s: strides %td and %td: they are 1 or more", call, dst, sst);
-	size_t count = bytes_of((size_t)set.size, nelems);
-	size_t len = nelems ? bytes_of((count - 1) * (size_t)sst + 1, size) : 0;
+	size_t last = bytes_of(bytes_of((size_t)set.size, nelems) - 1, (size_t)sst);
+	size_t len = nelems ? bytes_of(last == SIZE_MAX ? last : last + 1, size) : 0;
 	set_sync(&set);
 	for (int rank = 0; rank < set.size && nelems; rank++) {
 		const char *theirs = source_of(call, &set, rank, source, len);

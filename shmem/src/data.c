@@ -18,27 +18,39 @@
 
 #define PAGE 4096ul
 
+/* What the dynamic linker makes read-only when it is done. */
+static void find_protected(const struct dl_phdr_info *info, uintptr_t *from, uintptr_t *to)
+{
+	*from = *to = 0;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+		if (part->p_type != PT_GNU_RELRO)
+			continue;
+		*from = (info->dlpi_addr + part->p_vaddr) & ~(PAGE - 1);
+		*to = (info->dlpi_addr + part->p_vaddr + part->p_memsz) & ~(PAGE - 1);
+	}
+}
+
 static int look(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	(void)size;
 	(void)unused;
-	uintptr_t start = 0, end = 0, protected_end = 0;
+	uintptr_t protected_from, protected_to;
+	find_protected(info, &protected_from, &protected_to);
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
 		uintptr_t at = info->dlpi_addr + part->p_vaddr;
-		if (part->p_type == PT_LOAD && part->p_flags & PF_W) {
-			if (end)
-				fail("the program has more than one writable part: link it with "
-				     "GNU ld's or lld's own script");
-			start = at & ~(PAGE - 1);
-			end = (at + part->p_memsz + PAGE - 1) & ~(PAGE - 1);
-		} else if (part->p_type == PT_GNU_RELRO) {
-			protected_end = (at + part->p_memsz) & ~(PAGE - 1);
-		}
-	}
-	if (protected_end > start)
-		start = protected_end;
-	if (start < end) {
+		uintptr_t start = at & ~(PAGE - 1);
+		uintptr_t end = (at + part->p_memsz + PAGE - 1) & ~(PAGE - 1);
+		if (part->p_type != PT_LOAD || !(part->p_flags & PF_W))
+			continue;
+		if (start >= protected_from && start < protected_to)
+			start = protected_to;
+		if (start >= end)
+			continue;
+		if (job.data_bytes)
+			fail("the program has more than one part with variables: link it with the "
+			     "linker's own script");
 		job.data = (char *)start;
 		job.data_bytes = end - start;
 	}
@@ -52,6 +64,10 @@ void data_find(void)
 
 static void in_child(void)
 {
+	/* It is no PE. */
+	job.is_up = false;
+	job.is_finalized = true;
+	job.exit_fd = -1;
 	if (!job.data_bytes)
 		return;
 	int kind = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -62,15 +78,13 @@ static void in_child(void)
 	if (mremap(copy, job.data_bytes, job.data_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, job.data) ==
 	    MAP_FAILED)
 		fail("a forked child gets no variables of its own");
-	/* It is no PE. */
-	job.is_up = false;
-	job.is_finalized = true;
-	job.exit_fd = -1;
 }
 
 void data_share(char *area)
 {
 	sigset_t all, before;
+	if (pthread_atfork(NULL, NULL, in_child))
+		fail("no memory");
 	if (!job.data_bytes)
 		return;
 	sigfillset(&all);
@@ -80,6 +94,4 @@ void data_share(char *area)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (at != job.data)
 		fail("the program's variables cannot be shared: the kernel refuses mremap");
-	if (pthread_atfork(NULL, NULL, in_child))
-		fail("no memory");
 }

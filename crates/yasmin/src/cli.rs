@@ -229,7 +229,8 @@ mod tests {
 
     #[test]
     fn a_link_named_oshrun_is_the_verb() {
-        for words in [&["/x/oshrun", "-n", "3", "a", "-n"][..], &["oshrun", "-np", "3", "a", "-n"]] {
+        for words in [&["/x/oshrun", "-n", "3", "a", "-n"][..], &["oshrun", "-np", "3", "a", "-n"]]
+        {
             let words = by_name(words.iter().map(|&word| word.into()).collect());
             let Command::Oshrun(run) = Cli::try_parse_from(words).unwrap().command else {
                 panic!("not oshrun")

@@ -22,7 +22,7 @@ fn ends(lab: &Lab, how: &str, code: i32, said: &str) {
 #[test]
 fn a_pe_that_fails_ends_all() {
     let lab = Lab::new();
-    lab.compile("ends.c");
+    lab.compile("ends.c", &[]);
     ends(&lab, "code", 7, "oshrun: PE 1 ended with exit code 7: all others end");
     ends(&lab, "kill", 128 + SIGKILL, "oshrun: PE 1 was killed by signal 9");
     ends(&lab, "before", 9, "oshrun: PE 0 ended with exit code 9");
@@ -59,7 +59,7 @@ fn gone(pids: &[u32]) {
 #[test]
 fn signals_are_the_programs() {
     let lab = Lab::new();
-    lab.compile("ends.c");
+    lab.compile("ends.c", &[]);
     for signal in [SIGTERM, SIGUSR1, SIGKILL] {
         let mut run = lab.run(3, "ends.c", &["pid"], &[]);
         let pids = pids(&mut run);
@@ -75,7 +75,7 @@ fn signals_are_the_programs() {
 #[test]
 fn command_lines() {
     let lab = Lab::new();
-    lab.compile("profile.c");
+    lab.compile("profile.c", &[]);
     let oshrun = |words: &[&str]| {
         let mut command = Command::new(lab.tool("oshrun"));
         command.args(words).env("YASMIN_SOCKET", lab.host.socket());
@@ -105,7 +105,7 @@ fn command_lines() {
 #[test]
 fn without_a_broker_oshrun_starts_one_and_a_single_program_says_what_to_do() {
     let lab = Lab::new();
-    lab.compile("profile.c");
+    lab.compile("profile.c", &[]);
     let socket = lab.host.folder.path().join("none").join("broker.sock");
     let start = |command: &mut Command| {
         command.env("YASMIN_SOCKET", &socket);

@@ -38,7 +38,7 @@ impl Lab {
     }
 
     #[track_caller]
-    pub fn compile(&self, name: &str) {
+    pub fn compile(&self, name: &str, options: &[&str]) {
         let mut command = match name.ends_with(".cc") {
             true => Command::new(self.tool("oshc++")),
             false => Command::new(self.tool("oshcc")),
@@ -49,6 +49,7 @@ impl Lab {
         let output = command
             .args(["-Wall", "-Wextra", "-Werror", "-Wno-type-limits", "-pthread", "-o"])
             .args([self.program(name), Self::source(name)])
+            .args(options)
             .output()
             .unwrap();
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));

@@ -10,7 +10,7 @@ use lab::Lab;
 #[track_caller]
 fn well(name: &str, counts: &[u16]) {
     let lab = Lab::new();
-    lab.compile(name);
+    lab.compile(name, &[]);
     for &count in counts {
         lab.run(count, name, &[], &[]).finish();
         lab.nothing_left();
@@ -20,12 +20,18 @@ fn well(name: &str, counts: &[u16]) {
 #[test]
 fn setup_and_symmetric_memory() {
     well("setup.c", &[1, 2, 4]);
+    // Wherever a linker puts variables.
+    let lab = Lab::new();
+    for options in [&["-no-pie"][..], &["-Wl,-z,norelro"], &["-Wl,-z,lazy", "-O2"]] {
+        lab.compile("setup.c", options);
+        lab.run(2, "setup.c", &["implied"], &[]).finish();
+    }
 }
 
 #[test]
 fn the_heap() {
     let lab = Lab::new();
-    lab.compile("memory.c");
+    lab.compile("memory.c", &[]);
     lab.run(3, "memory.c", &[], &[]).finish();
     for (name, size) in [("SHMEM_SYMMETRIC_SIZE", "1M"), ("SMA_SYMMETRIC_SIZE", "1024K")] {
         // Too small for all of its blocks: it says so, and does not crash.

@@ -39,8 +39,7 @@ impl Signals {
             let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
             let len = size_of::<libc::signalfd_siginfo>();
             // SAFETY: `info` is writable for its size.
-            let read =
-                unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), len) };
+            let read = unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), len) };
             if usize::try_from(read) != Ok(len) {
                 return None;
             }
