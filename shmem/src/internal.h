@@ -24,6 +24,9 @@
 #include <shmem.h>
 #include <stdbool.h>
 
+/* A program's own `job` or `fail` is none of ours. */
+#pragma GCC visibility push(hidden)
+
 /* Teams whose first member a PE can be at a time. Two of PE 0's are there from the start. */
 #define TEAMS 64
 
@@ -143,6 +146,8 @@ void data_share(char *area);
 void heap_begin(void);
 void team_begin(void);
 struct meeting *meeting_at(int pe, int slot);
+
+#pragma GCC visibility pop
 
 /* Begins a function with both of its names. */
 #define PUBLIC(result, name, ...) \

@@ -1,6 +1,5 @@
 //! How jobs end, and what `oshrun` says and gives then.
 
-use std::path::Path;
 use std::process::Command;
 
 use yasmin_tests::process::{Process, eventually};
@@ -89,7 +88,8 @@ fn command_lines() {
         assert_eq!(oshrun(words).status.code(), Some(2), "{words:?}");
     }
     let program = lab.program("profile.c").display().to_string();
-    for words in [&["-np", "3", &program][..], &[&program]] {
+    let program = program.as_str();
+    for words in [&["-np", "3", program][..], &[program]] {
         assert_eq!(oshrun(words).status.code(), Some(0), "{words:?}");
     }
     // Programs that know nothing of it run, too.
@@ -116,8 +116,7 @@ fn without_a_broker_oshrun_starts_one_and_a_single_program_says_what_to_do() {
     assert_eq!(alone.wait().code(), Some(1));
     assert!(alone.output().contains("no broker listens"), "{}", alone.output());
     assert!(alone.output().contains("oshrun starts a broker"), "{}", alone.output());
-    start(Command::new(lab.tool("oshrun")).args([Path::new("-n"), Path::new("2"), &program]))
-        .finish();
+    start(Command::new(lab.tool("oshrun")).args(["-n", "2"]).arg(&program)).finish();
     // Now there is one.
     start(&mut Command::new(&program)).finish();
 }

@@ -33,9 +33,12 @@ fn the_heap() {
     let lab = Lab::new();
     lab.compile("memory.c", &[]);
     lab.run(3, "memory.c", &[], &[]).finish();
-    for (name, size) in [("SHMEM_SYMMETRIC_SIZE", "1M"), ("SMA_SYMMETRIC_SIZE", "1024K")] {
-        // Too small for all of its blocks: it says so, and does not crash.
-        let mut small = lab.run(2, "memory.c", &[], &[(name, size)]);
+    for (name, size) in [("SHMEM_SYMMETRIC_SIZE", "4M"), ("SMA_SYMMETRIC_SIZE", "4096k")] {
+        lab.run(2, "memory.c", &[], &[(name, size)]).finish();
+    }
+    for size in ["262144", "0.25M"] {
+        // Too small for all of its blocks.
+        let mut small = lab.run(2, "memory.c", &[], &[("SHMEM_SYMMETRIC_SIZE", size)]);
         assert_eq!(small.wait().code(), Some(1), "{}", small.output());
         assert!(small.output().contains("not so: blocks[i]"), "{}", small.output());
     }

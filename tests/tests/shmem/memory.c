@@ -49,6 +49,7 @@ int main(void)
 	for (int i = 0; i < 1000; i++)
 		numbers[i] = me + i;
 	numbers = shmem_realloc(numbers, 300000 * sizeof(int));
+	CHECK(numbers);
 	for (int i = 0; i < 1000; i++)
 		CHECK(numbers[i] == me + i);
 	numbers = shmem_realloc(numbers, 10 * sizeof(int));
@@ -70,7 +71,7 @@ int main(void)
 	shmem_free(first);
 	/* All of it is there again, in one piece: SHMEM_SYMMETRIC_SIZE says how much. */
 	const char *size = getenv("SHMEM_SYMMETRIC_SIZE");
-	size_t all = size ? 1 << 20 : 64ul << 20;
+	size_t all = size ? 4ul << 20 : 64ul << 20;
 	CHECK(!shmem_malloc(all + 1));
 	char *whole = shmem_malloc(all);
 	CHECK(whole && !shmem_malloc(1));
