@@ -23,7 +23,7 @@ fn a_pe_that_fails_ends_all() {
     let lab = Lab::new();
     lab.compile("ends.c", &[]);
     ends(&lab, "code", 7, "oshrun: PE 1 ended with exit code 7: all others end");
-    ends(&lab, "kill", 128 + SIGKILL, "oshrun: PE 1 was killed by signal 9");
+    ends(&lab, "kill", 128 + SIGKILL, "oshrun: PE 1 was killed, signal: 9 (SIGKILL)");
     ends(&lab, "before", 9, "oshrun: PE 0 ended with exit code 9");
     ends(&lab, "local", 1, "PE 1: shmem_long_p: 8 bytes at ");
     ends(&lab, "pe", 1, "PE 1: shmem_long_p: there is no PE 3, but 0 to 2");

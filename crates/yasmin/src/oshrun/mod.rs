@@ -55,6 +55,7 @@ fn job(options: &Oshrun) -> anyhow::Result<u8> {
         exit_fd: says.as_raw_fd().to_string(),
         socket,
         options,
+        signals: &signals,
     };
     let mut pes = Pes { all: Vec::new(), said };
     for number in 0..options.n {
@@ -78,6 +79,7 @@ struct Job<'a> {
     exit_fd: String,
     socket: PathBuf,
     options: &'a Oshrun,
+    signals: &'a Signals,
 }
 
 impl Job<'_> {
@@ -95,6 +97,7 @@ impl Job<'_> {
         if number > 0 {
             command.stdin(Stdio::null());
         }
+        self.signals.give_back_to(&mut command);
         let child = command.spawn()?;
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         Ok(Pe { number, child, pidfd, has_ended: false })
@@ -208,11 +211,7 @@ impl Drop for Pes {
 fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),
-        (None, Some(signal)) => {
-            let named = Signal::from_named_raw(signal);
-            let name = named.map_or_else(String::new, |signal| format!(" ({signal:?})"));
-            format!("was killed by signal {signal}{name}")
-        }
+        (None, Some(_)) => format!("was killed, {status}"),
         (None, None) => status.to_string(),
     }
 }

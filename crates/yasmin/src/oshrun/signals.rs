@@ -3,6 +3,8 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::process::Signal;
 
@@ -10,26 +12,45 @@ use rustix::process::Signal;
 const FORWARDED: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
-/// From now on they do nothing to this process but that. A child that std starts has them as usual.
-pub struct Signals(OwnedFd);
+/// From now on they do nothing to this process but that.
+pub struct Signals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
 
 impl Signals {
     pub fn new() -> std::io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `set` is initialised first, and lives through the calls.
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: `set` is initialised first; both live through the calls.
         let fd = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in FORWARDED {
                 libc::sigaddset(set.as_mut_ptr(), signal);
             }
-            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
             libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         };
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made it for this process.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        // SAFETY: the kernel has just made the descriptor for this process, and filled `before`.
+        Ok(unsafe { Self { fd: OwnedFd::from_raw_fd(fd), before: before.assume_init() } })
+    }
+
+    /// Has the command begin with the signals that this process had: std passes the mask on.
+    pub fn give_back_to(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: one system call, which is allowed between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                let none = std::ptr::null_mut();
+                match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, none) {
+                    0 => Ok(()),
+                    errno => Err(std::io::Error::from_raw_os_error(errno)),
+                }
+            });
+        }
     }
 
     /// The next one that a process has sent. What a terminal sends it sends to all of its foreground
@@ -39,7 +60,7 @@ impl Signals {
             let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
             let len = size_of::<libc::signalfd_siginfo>();
             // SAFETY: `info` is writable for its size.
-            let read = unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), len) };
+            let read = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), len) };
             if usize::try_from(read) != Ok(len) {
                 return None;
             }
@@ -55,6 +76,6 @@ impl Signals {
 
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
