@@ -206,7 +206,10 @@ impl Interests for Waiting<'_> {
             && !spin::is_off()
             && self.wait.mask.is_null()
             && spin::allows_watch(&self.set.spin);
-        if watches { spin::budget_within(self.wait.timeout) } else { Budget::new(0) }
+        if !watches {
+            return Budget::new(0);
+        }
+        spin::budget_within(self.wait.timeout, self.set.hot.len())
     }
 
     fn is_watchable(&self) -> bool {

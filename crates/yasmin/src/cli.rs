@@ -49,6 +49,10 @@ pub struct Run {
     /// Longest time in microseconds that a waiting call spins before it sleeps; 0: never spin
     #[arg(long, value_name = "N", env = "YASMIN_SPIN_US")]
     pub spin_us: Option<u32>,
+    /// Most that the program may spin, in percent of one CPU, all its threads together; 0: never
+    /// spin [default: no bound]
+    #[arg(long, value_name = "PERCENT", env = "YASMIN_SPIN_SHARE")]
+    pub spin_share: Option<u32>,
     #[command(flatten)]
     pub broker: Broker,
     /// Never start a broker; use one that listens
