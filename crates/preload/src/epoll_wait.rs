@@ -366,7 +366,13 @@ fn is_kernel_due(set: &Set) -> bool {
 /// Asks the kernel without waiting, behind the `found` events that are there already.
 /// Returns how many more there are, or minus errno. Under the lock.
 fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
-    set.flush();
+    // Of room in a ring this library tells by itself: programs ask for it and no more with each
+    // message.
+    set.flush_but(|one| {
+        one.hot.load(Ordering::Relaxed) != 0
+            && one.asks_for_room_anew().is_some()
+            && one.conn().is_some_and(|conn| writable(conn, one.at()))
+    });
     set.looked_at.store(clock::ticks(), Ordering::Relaxed);
     let told = wait.look(found);
     // What is told of as long as it lasts may be told again at once.
