@@ -125,6 +125,9 @@ pub struct Demo {
     /// Only these workloads
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// Also run them under the yasmin in this folder, in turn, and say what moved in every round
+    #[arg(long, value_name = "DIR")]
+    pub against: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
