@@ -1,5 +1,6 @@
 # make build          target/release/yasmin, yasmind and libyasmin.so
 # make demo           real programs, over plain TCP and through rings; a table and a report
+# make perf           the demo's usual rows, beside an earlier version, in turn; AGAINST=COMMIT
 # make lab            which way to parallelise pays: kernels in OpenMP and MPI, each path proven
 # make test           lints, unit, model-checked and end-to-end tests, licences
 # make jobs           whole jobs by many real programs; writes docs/programs.md
@@ -57,7 +58,7 @@ VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: soak cost runtimes build surface demo lab test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
+.PHONY: soak cost runtimes build surface demo perf lab test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
 
@@ -85,6 +86,15 @@ $(SHMEM): $(SHMEM_PARTS)
 
 demo: needs-demo build
 	$(RELEASE)/yasmin demo $(DEMO)
+
+# The last release, or any commit or tag: it is built once, and kept below target/versions.
+AGAINST ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
+# Options as for the demo.
+PERF ?= --pairs 5
+
+perf: needs-demo build
+	before=$$(.ci/keep-version "$(AGAINST)" $(abspath $(TARGET)/versions)) && \
+		$(RELEASE)/yasmin demo --against $$before --out $(TARGET)/perf $(PERF)
 
 # Some minutes; needs root, for network namespaces.
 lab: needs-lab build

@@ -33,6 +33,8 @@ impl Mode {
 pub struct Knobs {
     /// How long a wait spins before it sleeps.
     pub spin_us: Option<u32>,
+    /// Percent of one CPU that its waits may spin.
+    pub spin_share: Option<u32>,
     /// Messages until a connection is offered; 0 offers at connect and accept.
     pub promote_messages: Option<u32>,
     /// How long the call that offers waits for the channel.
@@ -44,7 +46,13 @@ pub struct Knobs {
 impl Knobs {
     /// A channel from the first byte on.
     pub const fn at_once() -> Self {
-        Self { spin_us: None, promote_messages: Some(0), promote_wait_ms: Some(2000), chaos: None }
+        Self {
+            spin_us: None,
+            spin_share: None,
+            promote_messages: Some(0),
+            promote_wait_ms: Some(2000),
+            chaos: None,
+        }
     }
 
     pub const fn spin(mut self, spin_us: u32) -> Self {
@@ -65,6 +73,7 @@ impl Knobs {
             }
         };
         set("YASMIN_SPIN_US", self.spin_us.map(u64::from));
+        set("YASMIN_SPIN_SHARE", self.spin_share.map(u64::from));
         set("YASMIN_PROMOTE_MESSAGES", self.promote_messages.map(u64::from));
         set("YASMIN_PROMOTE_WAIT_MS", self.promote_wait_ms.map(u64::from));
         set("YASMIN_CHAOS", self.chaos.map(|(permille, _)| u64::from(permille)));

@@ -23,6 +23,29 @@ pub fn deadline() -> Duration {
 /// How often a state that nobody announces is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// What is left of a deadline. A pause of the whole machine counts as one step of it: nobody hangs
+/// because nothing ran.
+pub struct Patience {
+    left: Duration,
+    last: Instant,
+}
+
+impl Patience {
+    /// The longest step.
+    pub const STEP: Duration = Duration::from_secs(1);
+
+    pub fn new(limit: Duration) -> Self {
+        Self { left: limit, last: Instant::now() }
+    }
+
+    /// After a step; false: the time is over.
+    pub fn lasts(&mut self) -> bool {
+        self.left = self.left.saturating_sub(self.last.elapsed().min(Self::STEP));
+        self.last = Instant::now();
+        !self.left.is_zero()
+    }
+}
+
 /// The processes of one lab, for a report when one of them hangs.
 #[derive(Clone, Default)]
 pub struct Registry {
@@ -45,12 +68,45 @@ impl Registry {
     /// Where every thread of every process of the lab is.
     pub fn describe(&self) -> String {
         let running = self.lock().clone();
+        let before: Vec<Moves> = running.iter().map(|(_, pid)| Moves::of(*pid)).collect();
+        std::thread::sleep(Moves::WATCHED);
         let mut out = String::new();
-        for (name, pid) in running {
-            let _ = writeln!(out, "---- {name}, pid {pid}");
+        for ((name, pid), before) in running.into_iter().zip(before) {
+            let _ = writeln!(out, "---- {name}, pid {pid}, {}", before.until(&Moves::of(pid)));
             out.push_str(&describe_process(pid));
         }
         out
+    }
+}
+
+/// What tells a process that hangs from one that is slow.
+struct Moves {
+    ticks: u64,
+    switches: u64,
+}
+
+impl Moves {
+    const WATCHED: Duration = Duration::from_secs(2);
+
+    /// Of all threads so far; 0 of one that is gone.
+    fn of(pid: u32) -> Self {
+        let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+        let stat = text("stat").unwrap_or_default();
+        // Behind the name, which may hold anything: utime and stime are fields 14 and 15.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        let status = text("status").unwrap_or_default();
+        let count = |line: &str| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok();
+        Self { ticks, switches: status.lines().filter_map(count).sum() }
+    }
+
+    fn until(&self, now: &Self) -> String {
+        format!(
+            "in {} s {} ticks of CPU and {} switches of its first thread",
+            Self::WATCHED.as_secs(),
+            now.ticks.saturating_sub(self.ticks),
+            now.switches.saturating_sub(self.switches)
+        )
     }
 }
 
@@ -163,10 +219,13 @@ impl Process {
     /// The next line of its standard output; `None` once that has ended.
     #[track_caller]
     pub fn next_line(&mut self) -> Option<String> {
-        match self.lines.recv_timeout(deadline()) {
-            Ok(line) => Some(line),
-            Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => self.hang("line"),
+        let mut patience = Patience::new(deadline());
+        loop {
+            match self.line_within(Patience::STEP) {
+                Some(line) => return line,
+                None if patience.lasts() => {}
+                None => self.hang("line"),
+            }
         }
     }
 
@@ -217,16 +276,16 @@ impl Process {
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         self.stdin = None;
-        let begun = Instant::now();
+        let mut patience = Patience::new(deadline());
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 self.registry.remove(self.child.id());
                 return status;
             }
-            if begun.elapsed() > deadline() {
+            std::thread::sleep(LOOK_EVERY);
+            if !patience.lasts() {
                 self.hang("end");
             }
-            std::thread::sleep(LOOK_EVERY);
         }
     }
 
@@ -350,12 +409,35 @@ pub fn eventually<T>(
     mut condition: impl FnMut() -> Option<T>,
     describe: impl FnOnce() -> String,
 ) -> T {
-    let begun = Instant::now();
+    let mut patience = Patience::new(deadline());
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(begun.elapsed() < deadline(), "never came: {what}; {}", describe());
+        assert!(patience.lasts(), "never came: {what}; {}", describe());
         std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_counts_as_one_step() {
+        let mut patience = Patience::new(Patience::STEP * 3);
+        patience.last = Instant::now().checked_sub(Duration::from_secs(1000)).expect("long up");
+        assert!(patience.lasts());
+        assert!(patience.left > Patience::STEP && patience.left <= Patience::STEP * 2);
+    }
+
+    #[test]
+    fn it_comes_to_an_end() {
+        let mut patience = Patience::new(Duration::from_millis(20));
+        let begun = Instant::now();
+        while patience.lasts() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(20));
     }
 }

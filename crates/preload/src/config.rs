@@ -8,6 +8,9 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::{environment, real};
 
 pub static SPIN_US: AtomicU32 = AtomicU32::new(50);
+/// Percent of one CPU that all watching of this process may use.
+pub static SPIN_SHARE: AtomicU32 = AtomicU32::new(UNBOUNDED);
+pub const UNBOUNDED: u32 = u32::MAX;
 pub static PROMOTE_MESSAGES: AtomicU32 = AtomicU32::new(16);
 pub static PROMOTE_BYTES: AtomicU32 = AtomicU32::new(64 * 1024);
 /// Milliseconds that the offering call waits for its channel. For tests.
@@ -50,8 +53,9 @@ pub fn read(handed: *const *const c_char) {
     let environment = find_environment(handed);
     // SAFETY: the program's environment.
     let value = |name| unsafe { environment::variable(environment, name) };
-    let numbers: [(&[u8], &AtomicU32); 9] = [
+    let numbers: [(&[u8], &AtomicU32); 10] = [
         (b"YASMIN_SPIN_US=", &SPIN_US),
+        (b"YASMIN_SPIN_SHARE=", &SPIN_SHARE),
         (b"YASMIN_PROMOTE_MESSAGES=", &PROMOTE_MESSAGES),
         (b"YASMIN_PROMOTE_BYTES=", &PROMOTE_BYTES),
         (b"YASMIN_PROMOTE_WAIT_MS=", &PROMOTE_WAIT_MS),

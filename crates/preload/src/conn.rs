@@ -255,8 +255,9 @@ impl Conn {
     /// Sent, and not counted.
     fn recover_tx(&self) {
         let tx = &self.side().tx;
-        if let Some(position) = tcp::sent_position(self.fd(), self.is_connector()) {
-            let before = self.tx.sent_before.load(Ordering::Relaxed);
+        let before = self.tx.sent_before.load(Ordering::Relaxed);
+        let counted = before + tx.tcp_bytes.get();
+        if let Some(position) = tcp::sent_position(self.fd(), self.is_connector(), counted) {
             tx.tcp_bytes.set(position.wrapping_sub(before));
             tx.ring_checked.set(tx.ring_bytes.get());
         }
@@ -376,8 +377,8 @@ impl Conn {
     /// had: what went first nobody can say.
     pub fn sent_position(&self) -> Result<Option<u64>, PassedBy> {
         let tx = &self.side().tx;
-        let kernel = tcp::sent_position(self.fd(), self.is_connector());
         let own = self.tx.sent_before.load(Ordering::Relaxed) + tx.tcp_bytes.get();
+        let kernel = tcp::sent_position(self.fd(), self.is_connector(), own);
         // Where several processes send, one that was stopped in between has not counted yet.
         if self.is_shared() || kernel.is_none_or(|kernel| kernel == own) {
             if kernel.is_some() {

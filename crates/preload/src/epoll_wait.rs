@@ -206,7 +206,10 @@ impl Interests for Waiting<'_> {
             && !spin::is_off()
             && self.wait.mask.is_null()
             && spin::allows_watch(&self.set.spin);
-        if watches { spin::budget_within(self.wait.timeout) } else { Budget::new(0) }
+        if !watches {
+            return Budget::new(0);
+        }
+        spin::budget_within(self.wait.timeout, self.set.hot.len())
     }
 
     fn is_watchable(&self) -> bool {
@@ -363,7 +366,13 @@ fn is_kernel_due(set: &Set) -> bool {
 /// Asks the kernel without waiting, behind the `found` events that are there already.
 /// Returns how many more there are, or minus errno. Under the lock.
 fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
-    set.flush();
+    // Of room in a ring this library tells by itself: programs ask for it and no more with each
+    // message.
+    set.flush_but(|one| {
+        one.hot.load(Ordering::Relaxed) != 0
+            && one.asks_for_room_anew().is_some()
+            && one.conn().is_some_and(|conn| writable(conn, one.at()))
+    });
     set.looked_at.store(clock::ticks(), Ordering::Relaxed);
     let told = wait.look(found);
     // What is told of as long as it lasts may be told again at once.

@@ -218,7 +218,7 @@ impl Poll<'_> {
         {
             return Budget::new(0);
         }
-        spin::budget_within(self.timeout)
+        spin::budget_within(self.timeout, self.conns().count() as u32)
     }
 
     fn any_awake(&self) -> bool {

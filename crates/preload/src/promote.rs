@@ -381,14 +381,16 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
 /// sends or receives in ways that nobody sees would go past the ring.
 fn has_seen_all(fd: c_int, conn: &Conn) -> bool {
     let Some(counts) = table::counts(fd) else { return false };
-    let received = counts.received.load(Ordering::Relaxed);
-    let (Some(sent), Some(read)) =
-        (tcp::sent_position(fd, conn.is_connector()), tcp::read_position(fd, u64::from(received)))
-    else {
+    let (sent, received) =
+        (counts.sent.load(Ordering::Relaxed), counts.received.load(Ordering::Relaxed));
+    let (Some(position), Some(read)) = (
+        tcp::sent_position(fd, conn.is_connector(), u64::from(sent)),
+        tcp::read_position(fd, u64::from(received)),
+    ) else {
         return false;
     };
-    conn.begins_at(sent, read);
-    sent as u32 == counts.sent.load(Ordering::Relaxed) && read as u32 == received
+    conn.begins_at(position, read);
+    position as u32 == sent && read as u32 == received
 }
 
 /// The kernel's settings that the library watches over from now on.

@@ -37,7 +37,7 @@ use crate::sys::{self, EpollEvent, call};
 use crate::{holders, process, table};
 use list::List;
 use registration::{
-    ARMED, DIRTY, IN_KERNEL, ORPHAN, PRESENT, REGISTRY, Registration, TOKENED, WAKES,
+    ARMED, DATA_TOLD, DIRTY, IN_KERNEL, ORPHAN, PRESENT, REGISTRY, Registration, TOKENED, WAKES,
 };
 
 pub const IN: u32 = 1;
@@ -375,7 +375,7 @@ fn all() -> impl Iterator<Item = &'static Set> {
 /// does not inherit.
 pub fn before_exec(closes: impl Fn(c_int) -> bool) {
     for set in all() {
-        if set.tokens.load(Ordering::Relaxed) != 0
+        if (set.tokens.load(Ordering::Relaxed) != 0 || !set.dirty.is_empty())
             && let Some(_guard) = set.lock.acquire()
         {
             set.flush();
@@ -622,7 +622,10 @@ impl Set {
         let (events, data) = (one.asked(), one.kernel_data());
         let mut event = EpollEvent { events, data };
         one.kernel_events.store(events, Ordering::Relaxed);
-        one.remove(WAKES);
+        one.remove(WAKES | DATA_TOLD);
+        if !one.has(TOKENED) {
+            one.add(DATA_TOLD);
+        }
         let set = self.fd.load(Ordering::Relaxed);
         // SAFETY: event is ours.
         unsafe { call!(epoll_ctl, set, op, one.number(), &raw mut event) };
@@ -645,6 +648,9 @@ impl Set {
     /// What the program changed, or was told, and the kernel does not know yet.
     pub fn tell_kernel(&self, one: &Registration) {
         one.remove(DIRTY);
+        if one.asks_for_room_anew() == Some(false) {
+            return;
+        }
         if one.is_armed() {
             let has_it = one.has(IN_KERNEL) && one.has(ARMED) && one.has(TOKENED);
             // A one-shot told of by its ring, and armed again.
@@ -677,9 +683,20 @@ impl Set {
 
     /// Tells the kernel what changed. Under the lock, before the kernel is asked.
     pub fn flush(&self) {
-        for index in 0..self.dirty.len() {
-            let Some(one) = self.dirty.get(index) else { break };
-            if !one.is_of(self) || !one.has(DIRTY) {
+        self.flush_but(|_| false);
+    }
+
+    /// All but what `may_wait`.
+    pub fn flush_but(&self, may_wait: impl Fn(&Registration) -> bool) {
+        let mut index = 0;
+        while let Some(one) = self.dirty.get(index) {
+            let is_dirty = one.is_of(self) && one.has(DIRTY);
+            if is_dirty && may_wait(one) {
+                index += 1;
+                continue;
+            }
+            self.dirty.swap_remove(index);
+            if !is_dirty {
                 continue;
             }
             self.tell_kernel(one);
@@ -688,7 +705,6 @@ impl Set {
                 one.free();
             }
         }
-        self.dirty.clear();
     }
 }
 

@@ -6,9 +6,9 @@
 use core::sync::atomic::{AtomicIsize, Ordering};
 
 pub use yasmin_wait::{Backoff, Budget, Found, Interests, Polling, Watched, wait};
-use yasmin_wait::{Crowding, Rate, Watching};
+use yasmin_wait::{Crowding, Rate, Share, Watching};
 
-use crate::config::SPIN_US;
+use crate::config::{SPIN_SHARE, SPIN_US, UNBOUNDED};
 use crate::signals::Handled;
 use crate::timeout::Timeout;
 use crate::{clock, real, sys};
@@ -21,6 +21,9 @@ const OFFER_PATIENCE_US: u64 = 2000;
 const WATCH_PATIENCE: u64 = 4;
 
 static CROWDING: Crowding = Crowding::new();
+
+/// Used only where the user gave a bound.
+static SHARE: Share = Share::new();
 
 /// Offset of the thread's struct rseq from its thread pointer; 0: none registered.
 static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
@@ -66,10 +69,12 @@ pub fn budget() -> Budget {
     Budget::new(clock::us(spin_us()))
 }
 
-/// No longer than the program would wait.
-pub fn budget_within(timeout: Timeout) -> Budget {
+/// For a wait on so many connections that may have to be parked; no longer than the program would
+/// wait.
+pub fn budget_within(timeout: Timeout, connections: u32) -> Budget {
+    let budget = Budget::for_connections(clock::us(spin_us()), u64::from(connections));
     let most_us = u64::try_from(timeout.ns).map_or(u64::MAX, |ns| ns / 1000);
-    Budget::new(clock::us(spin_us().min(most_us)))
+    if budget.ticks() <= clock::us(most_us) { budget } else { Budget::new(clock::us(most_us)) }
 }
 
 /// Whether to offer, now that bytes came.
@@ -82,12 +87,18 @@ pub fn allows_watch(watches: &Backoff) -> bool {
     watches.allows(clock::ticks(), clock::us(spin_us() * WATCH_PATIENCE))
 }
 
-/// Whether the user's budget is 0.
+/// Whether the user's budget is 0, or the process has used its share up.
 pub fn is_forbidden() -> bool {
-    SPIN_US.load(Ordering::Relaxed) == 0
+    if SPIN_US.load(Ordering::Relaxed) == 0 {
+        return true;
+    }
+    match SPIN_SHARE.load(Ordering::Relaxed) {
+        UNBOUNDED => false,
+        percent => percent == 0 || !SHARE.allows(clock::ticks(), rate()),
+    }
 }
 
-/// Whether nobody watches at the moment: the user's budget is 0, or the CPUs are crowded.
+/// Whether nobody watches at the moment: it is forbidden, or the CPUs are crowded.
 pub fn is_off() -> bool {
     is_forbidden() || is_crowded()
 }
@@ -116,6 +127,22 @@ pub fn watch(
 
 /// The same, where one look costs more: `looks` of them between two looks at the clock.
 pub fn watch_many(
+    budget: &mut Budget,
+    peer_cpu: impl Fn() -> u32,
+    stirs: impl FnMut() -> bool,
+    looks: u32,
+) -> Watched {
+    let percent = SPIN_SHARE.load(Ordering::Relaxed);
+    if percent == UNBOUNDED {
+        return watch_unbounded(budget, peer_cpu, stirs, looks);
+    }
+    let before = budget.ticks();
+    let watched = watch_unbounded(budget, peer_cpu, stirs, looks);
+    SHARE.used(clock::ticks(), before - budget.ticks(), percent);
+    watched
+}
+
+fn watch_unbounded(
     budget: &mut Budget,
     peer_cpu: impl Fn() -> u32,
     mut stirs: impl FnMut() -> bool,

@@ -115,17 +115,23 @@ pub fn history(fd: c_int) -> Option<History> {
     Some(History { is_connector, sent, read: read_position(fd, 0)? })
 }
 
-/// Bytes that this end wrote to the connection so far. Nobody else may be writing.
+/// Bytes that this end wrote to the connection so far. Nobody else may be writing. `counted`: what
+/// this end counted itself, which is never more.
 ///
 /// Acknowledged plus still queued: unlike bytes_sent, exact also when a queueing discipline
 /// dropped a segment at its first attempt. The connector's count includes its SYN.
-pub fn sent_position(fd: c_int, is_connector: bool) -> Option<u64> {
+pub fn sent_position(fd: c_int, is_connector: bool, counted: u64) -> Option<u64> {
     let mut queued = queue(fd, SIOCOUTQ)?;
     for _ in 0..TRIES {
         let acked = u64_at(&info(fd)?, BYTES_ACKED);
+        let position = (acked + queued).checked_sub(u64::from(is_connector));
+        // What was acknowledged between the two makes the sum too large, as do others' bytes.
+        if position == Some(counted) {
+            return position;
+        }
         let again = queue(fd, SIOCOUTQ)?;
         if again == queued {
-            return (acked + queued).checked_sub(u64::from(is_connector));
+            return position;
         }
         queued = again;
     }
@@ -136,27 +142,33 @@ pub fn sent_position(fd: c_int, is_connector: bool) -> Option<u64> {
 ///
 /// The kernel counts the peer's FIN as a byte received (measured), but not as unread. Once the
 /// connection is closed it does not say whether a FIN came: then `counted` is the answer, which
-/// this end kept itself.
+/// this end kept itself. It is never more than was taken.
 pub fn read_position(fd: c_int, counted: u64) -> Option<u64> {
     const TIME_WAIT: u8 = 6;
     const CLOSE: u8 = 7;
     const CLOSE_WAIT: u8 = 8;
     const LAST_ACK: u8 = 9;
     const CLOSING: u8 = 11;
+    let has_fin = |state| matches!(state, TIME_WAIT | CLOSE_WAIT | LAST_ACK | CLOSING);
     let mut unread = queue(fd, FIONREAD)?;
     for _ in 0..TRIES {
         // The kernel reads the state before it locks the socket, and the counters after: a FIN
         // in between is counted and not told. Two readings that agree had none.
-        let (first, second) = (info(fd)?, info(fd)?);
+        let first = info(fd)?;
         let received = u64_at(&first, BYTES_RECEIVED);
+        // A FIN that is told was counted, and what came since `unread` makes the difference too
+        // large, as do a FIN that is not told and what others took.
+        if received.checked_sub(u64::from(has_fin(first[0])) + unread) == Some(counted) {
+            return Some(counted);
+        }
+        let second = info(fd)?;
         let is_steady = first[0] == second[0] && received == u64_at(&second, BYTES_RECEIVED);
         let again = queue(fd, FIONREAD)?;
         if again == unread && is_steady {
             if first[0] == CLOSE {
                 return Some(counted);
             }
-            let fin = matches!(first[0], TIME_WAIT | CLOSE_WAIT | LAST_ACK | CLOSING);
-            return received.checked_sub(u64::from(fin) + unread);
+            return received.checked_sub(u64::from(has_fin(first[0])) + unread);
         }
         unread = again;
     }

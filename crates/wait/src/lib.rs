@@ -14,12 +14,14 @@ mod backoff;
 mod crowding;
 mod engine;
 mod polling;
+mod share;
 mod watching;
 
 pub use backoff::Backoff;
 pub use crowding::Crowding;
 pub use engine::{Found, Interests, wait};
 pub use polling::{Occasion, Polling};
+pub use share::Share;
 pub use watching::{Budget, Watched, Watching};
 
 /// How fast the counter goes: ticks in a microsecond.

@@ -51,6 +51,10 @@ pub struct Run {
     /// Longest time in microseconds that a waiting call spins before it sleeps; 0: never spin
     #[arg(long, value_name = "N", env = "YASMIN_SPIN_US")]
     pub spin_us: Option<u32>,
+    /// Most that the program may spin, in percent of one CPU, all its threads together; 0: never
+    /// spin [default: no bound]
+    #[arg(long, value_name = "PERCENT", env = "YASMIN_SPIN_SHARE")]
+    pub spin_share: Option<u32>,
     #[command(flatten)]
     pub broker: Broker,
     /// Never start a broker; use one that listens
@@ -140,6 +144,9 @@ pub struct Demo {
     /// Only these workloads
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// Also run them under the yasmin in this folder, in turn, and say what moved in every round
+    #[arg(long, value_name = "DIR")]
+    pub against: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

@@ -124,11 +124,11 @@ fn a_broker_of_another_version_is_one_line() {
 fn the_program_finds_library_and_broker_in_its_environment() {
     let yasmin = Installed::new();
     yasmin.fake_broker(installed::Answer::Welcome);
-    let script = "echo $LD_PRELOAD; echo $YASMIN_SOCKET; echo $YASMIN_SPIN_US";
-    let output = yasmin.run(&["--spin-us", "0", "sh", "-c", script]);
+    let script = "echo $LD_PRELOAD; echo $YASMIN_SOCKET; echo $YASMIN_SPIN_US $YASMIN_SPIN_SHARE";
+    let output = yasmin.run(&["--spin-us", "0", "--spin-share", "30", "sh", "-c", script]);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     let expected = format!(
-        "{}\n{}\n0\n",
+        "{}\n{}\n0 30\n",
         yasmin.folder().join("libyasmin.so").display(),
         yasmin.socket().display()
     );

@@ -22,6 +22,7 @@ mod paths;
 mod programs;
 mod sets;
 mod setup;
+mod share;
 mod sharing;
 mod signals;
 mod special;

@@ -543,6 +543,60 @@ fn a_forked_child_sees_every_change() {
     });
 }
 
+/// The next program has the set as this one left it, whether or not it waited since.
+#[test]
+fn an_exec_takes_every_change_along() {
+    check(|duo| change_and_exec(duo, "exec"));
+    check(|duo| change_and_exec(duo, "exec plain"));
+}
+
+fn change_and_exec(duo: &mut Duo, exec: &str) {
+    duo.warm("C");
+    duo.b("epoll E");
+    duo.b("epadd E C out");
+    duo.b("epwait E 1000");
+    duo.b("epmod E C in");
+    duo.b("cloexec C 0");
+    duo.b("cloexec E 0");
+    duo.b(exec);
+    duo.b("epwait E 0");
+    duo.a("send C 100");
+    duo.b("epwait E 1000");
+    duo.b("recvall C 100");
+}
+
+/// Programs that ask for room with each message, and only until it is sent.
+#[test]
+fn room_is_asked_for_now_and_then() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        for _ in 0..20 {
+            duo.b("epmod E C in+out");
+            duo.b("epwait E 1000");
+            duo.b("send C 100");
+            duo.b("epwait E 1000");
+            duo.b("epmod E C in");
+            duo.a("recvall C 100");
+            duo.a("send C 100");
+            duo.b("epwait E 1000");
+            duo.b("recvall C 100");
+            duo.b("epwait E 0");
+        }
+        duo.b("epmod E C in+out");
+        duo.quiet_b("fill C");
+        duo.b("epwait E 0");
+        duo.b("async T epwait E -1");
+        duo.b("asleep T");
+        duo.a("async U drain C");
+        duo.b("join T");
+        duo.b("close C");
+        let drained = duo.quiet_a("join U");
+        assert!(drained.ends_with("then eof"), "{drained}");
+    });
+}
+
 /// A one-shot registration that a ring has told of is spent for the child, too.
 #[test]
 fn a_forked_child_sees_what_is_spent() {

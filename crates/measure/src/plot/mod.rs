@@ -23,6 +23,8 @@ pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// What goes by rings, and what it is compared with, have one colour in all plots.
 pub const RINGS: Colour = RED_600;
 pub const TCP: Colour = BLUE_600;
+/// An earlier version of the same.
+pub const BEFORE: Colour = ORANGE_700;
 const OTHERS: [Colour; 5] = [GREEN_700, ORANGE_700, PURPLE_600, TEAL_600, GREY_600];
 
 const FONT: (&str, u32) = ("sans-serif", 13);

@@ -11,7 +11,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::{EXCLUSIVE, ONESHOT, Set};
+use super::{EDGE, EXCLUSIVE, ONESHOT, OUT, Set, WRNORM};
 use crate::conn::{self, Conn};
 use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
@@ -72,6 +72,8 @@ pub const TOKENED: u32 = 32;
 pub const ARMED: u32 = 64;
 /// The kernel was given a wake-up in its place, see `epoll_ctl::wake_sleepers`.
 pub const WAKES: u32 = 128;
+/// The kernel has the program's own data as it is now.
+pub const DATA_TOLD: u32 = 256;
 
 /// Over the lists of all numbers. Taken last; nothing is taken under it but by `try_acquire`.
 pub static REGISTRY: Lock = Lock::new();
@@ -105,7 +107,9 @@ impl Registration {
 
     pub fn note(&self, asked: EpollEvent) {
         self.events.store(asked.events, Ordering::Relaxed);
-        self.data.store(asked.data, Ordering::Relaxed);
+        if self.data.swap(asked.data, Ordering::Relaxed) != asked.data {
+            self.remove(DATA_TOLD);
+        }
     }
 
     pub fn set(&self) -> Option<&'static Set> {
@@ -131,6 +135,18 @@ impl Registration {
     pub fn is_kernels_alone(&self) -> bool {
         let asked = self.asked();
         asked & EXCLUSIVE != 0 || asked & ONESHOT != 0 && !self.has(TOKENED)
+    }
+
+    /// Whether what the program asks for and the kernel does not know is at most to be told of
+    /// room. `None`: they differ in more.
+    pub fn asks_for_room_anew(&self) -> Option<bool> {
+        let known = PRESENT | IN_KERNEL | ARMED | DATA_TOLD;
+        let special = known | SPENT | TOKENED | WAKES;
+        let (asked, told) = (self.asked(), self.kernel_events.load(Ordering::Relaxed));
+        let differs = (asked ^ told) & !(asked & (OUT | WRNORM));
+        let is_plain = (asked | told) & (EDGE | ONESHOT | EXCLUSIVE) == 0;
+        let is_known = self.flags.load(Ordering::Relaxed) & special == known;
+        (is_plain && is_known && differs == 0).then_some(asked != told)
     }
 
     fn link(&'static self, at: c_int) {

@@ -26,8 +26,12 @@ pub fn draw(report: &Report) -> anyhow::Result<String> {
         report.seconds
     )?;
     page.push_str(
-        "<table><tr><th><th>plain TCP<th>yasmin run<th>times better<th>moved through rings</tr>",
+        "<table><tr><th><th>plain TCP<th>yasmin run<th>times better<th>moved through rings",
     );
+    if let Some(before) = &report.before {
+        write!(page, "<th>{} before<th>now against before", escape(before))?;
+    }
+    page.push_str("</tr>");
     for outcome in &report.outcomes {
         row(&mut page, outcome)?;
     }
@@ -53,14 +57,24 @@ fn row(page: &mut String, outcome: &Outcome) -> std::fmt::Result {
         cell(table::spread(&outcome.gain, table::gain)),
     )?;
     match &outcome.failure {
-        Some(failure) => write!(page, "<td class=\"failed\">{}</tr>", escape(failure)),
+        Some(failure) => write!(page, "<td class=\"failed\">{}", escape(failure))?,
         None => write!(
             page,
-            "<td>{}<br><small>{} by TCP</small></tr>",
+            "<td>{}<br><small>{} by TCP</small>",
             figure::bytes(outcome.ring_bytes as f64),
             figure::bytes(outcome.tcp_bytes as f64)
-        ),
+        )?,
     }
+    if let Some(before) = &outcome.before {
+        write!(
+            page,
+            "<td>{}<td>{}",
+            cell(table::spread(&before.rings, |value| unit.show(value))),
+            cell(table::spread(&before.gain, table::gain)),
+        )?;
+    }
+    page.push_str("</tr>");
+    Ok(())
 }
 
 fn section(page: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
@@ -70,10 +84,16 @@ fn section(page: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
         escape(&outcome.name),
         outcome.unit.direction()
     )?;
-    let rows = [
+    let mut rows = vec![
         Row { name: "yasmin run", samples: &outcome.rings.samples, colour: plot::RINGS },
         Row { name: "plain TCP", samples: &outcome.plain.samples, colour: plot::TCP },
     ];
+    if let Some(before) = &outcome.before {
+        rows.insert(
+            1,
+            Row { name: "before", samples: &before.rings.samples, colour: plot::BEFORE },
+        );
+    }
     if let Some(svg) = plot::dots(SIZE, &rows, |value| outcome.unit.show(value))? {
         page.push_str(&svg);
     }

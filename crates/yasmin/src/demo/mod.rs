@@ -11,6 +11,7 @@
 pub mod broker;
 mod html;
 pub mod interrupt;
+mod markdown;
 pub mod netns;
 mod outcome;
 pub mod process;
@@ -19,7 +20,8 @@ mod table;
 mod workload;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
@@ -27,7 +29,7 @@ use indicatif::ProgressBar;
 use crate::cli;
 use broker::Broker;
 use outcome::{Outcome, Report};
-use stage::{How, Stage};
+use stage::Stage;
 use workload::Workload;
 use yasmin_measure::environment::Environment;
 use yasmin_measure::pairs;
@@ -52,7 +54,12 @@ pub fn run(options: &cli::Demo) -> anyhow::Result<()> {
 
     let folder = tempfile::Builder::new().prefix("yasmin-demo-").tempdir()?;
     let broker = Broker::start(folder.path())?;
-    let stage = Stage::set(folder.path(), broker.socket())?;
+    let before = options.against.as_deref().map(other_version).transpose()?;
+    let stage = Stage::set(
+        folder.path(),
+        broker.socket(),
+        before.as_ref().map(|(yasmin, _)| yasmin.clone()),
+    )?;
     let environment = Environment::read();
     eprintln!("{}\n{}", environment.line(), stage.describe());
 
@@ -60,7 +67,8 @@ pub fn run(options: &cli::Demo) -> anyhow::Result<()> {
     let pairs_of = |workload: &dyn Workload| {
         if options.quick { pairs } else { workload.pairs(pairs) }
     };
-    let steps: usize = workloads.iter().map(|workload| 2 * pairs_of(workload.as_ref())).sum();
+    let ways = stage.ways().len();
+    let steps: usize = workloads.iter().map(|workload| ways * pairs_of(workload.as_ref())).sum();
     let progress = ProgressBar::new(steps as u64).with_style(yasmin_measure::progress::style());
     let mut outcomes = Vec::new();
     for workload in &workloads {
@@ -77,6 +85,7 @@ pub fn run(options: &cli::Demo) -> anyhow::Result<()> {
         proof: broker.proof().unwrap_or_default(),
         pairs,
         seconds: plan.seconds,
+        before: before.map(|(_, version)| version),
         outcomes,
     };
     drop(stage);
@@ -95,7 +104,7 @@ fn compare(
 ) -> Outcome {
     let mut outcome = Outcome::new(workload);
     for pair in 0..count {
-        for how in pairs::turns(2, pair).map(|turn| [How::Plain, How::Rings][turn]) {
+        for how in pairs::turns(stage.ways().len(), pair).map(|turn| stage.ways()[turn]) {
             progress.set_message(format!("{}, {}", workload.name(), how.describe()));
             let before = broker.totals();
             let measured = workload.measure(stage, how, seconds);
@@ -103,7 +112,7 @@ fn compare(
             progress.inc(1);
             if let Err(error) = outcome.take(how, measured, moved) {
                 progress.println(format!("{}: {error:#}", workload.name()));
-                progress.inc(((count - pair) * 2) as u64);
+                progress.inc(((count - pair) * stage.ways().len()) as u64);
                 return outcome;
             }
         }
@@ -120,11 +129,13 @@ fn publish(report: &Report, options: &cli::Demo) -> anyhow::Result<()> {
     };
     write("report.json", &json)?;
     write("report.html", &html::draw(report)?)?;
+    write("report.md", &markdown::draw(report))?;
     if options.json {
         println!("{json}");
     } else {
         print!("{}", table::draw(report));
     }
+    report.moves().for_each(|line| eprintln!("{line}"));
     eprintln!("report: {}", absolute(&options.out.join("report.html")));
     let failures = report.failures();
     if !failures.is_empty() {
@@ -135,6 +146,21 @@ fn publish(report: &Report, options: &cli::Demo) -> anyhow::Result<()> {
 
 pub fn absolute(path: &Path) -> String {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// The command of another version, in the folder with its broker and library, and its version.
+fn other_version(folder: &Path) -> anyhow::Result<(PathBuf, String)> {
+    let yasmin = fs::canonicalize(folder.join("yasmin"))
+        .with_context(|| format!("--against {}: no yasmin there", folder.display()))?;
+    let output = Command::new(&yasmin)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("{} does not run", yasmin.display()))?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if !output.status.success() || version.is_empty() {
+        bail!("{} --version: {}", yasmin.display(), output.status);
+    }
+    Ok((yasmin, version))
 }
 
 /// All, the usual ones, or those that were named.

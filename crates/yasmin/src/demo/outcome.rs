@@ -9,6 +9,7 @@ use super::workload::{Expect, Measured, Workload};
 use yasmin_measure::environment::Environment;
 use yasmin_measure::pairs;
 use yasmin_measure::spread::Spread;
+use yasmin_measure::table::gain;
 use yasmin_measure::unit::Unit;
 
 #[derive(Serialize)]
@@ -20,6 +21,9 @@ pub struct Report {
     /// Unless an outcome has more samples.
     pub pairs: usize,
     pub seconds: u32,
+    /// The version that this one is compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
     pub outcomes: Vec<Outcome>,
 }
 
@@ -34,11 +38,28 @@ pub struct Outcome {
     pub rings: Spread,
     /// Times better with rings, pair by pair.
     pub gain: Spread,
+    /// With rings of the version before, if there is one, and how many times better this one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Before>,
     /// What the programs say that they moved under `yasmin run`, and what the broker counted.
     pub payload_bytes: u64,
     pub ring_bytes: u64,
     pub tcp_bytes: u64,
     pub failure: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Before {
+    pub rings: Spread,
+    pub gain: Spread,
+}
+
+impl Before {
+    /// Better or worse in every round, by median if at all: what lies within the spread is `None`.
+    pub fn moved(&self) -> Option<f64> {
+        let is_one_sided = self.gain.min > 1.0 || self.gain.max < 1.0;
+        (is_one_sided && self.gain.samples.len() > 1).then_some(self.gain.median)
+    }
 }
 
 /// Of what the programs moved, at least so much must have gone through rings.
@@ -55,6 +76,7 @@ impl Outcome {
             plain: Spread::default(),
             rings: Spread::default(),
             gain: Spread::default(),
+            before: None,
             payload_bytes: 0,
             ring_bytes: 0,
             tcp_bytes: 0,
@@ -90,6 +112,7 @@ impl Outcome {
         let moved = moved?;
         match how {
             How::Plain => self.plain.add(measured.value),
+            How::Before => self.before.get_or_insert_default().rings.add(measured.value),
             How::Rings => {
                 self.rings.add(measured.value);
                 self.payload_bytes += measured.payload_bytes;
@@ -118,6 +141,10 @@ impl Outcome {
         self.gain = pairs::gain(self.unit, &self.plain, &self.rings);
         self.plain.finish();
         self.rings.finish();
+        if let Some(before) = &mut self.before {
+            before.gain = pairs::gain(self.unit, &before.rings, &self.rings);
+            before.rings.finish();
+        }
     }
 
     /// Of the bytes on connections that had a channel, the percentage that went by ring.
@@ -128,6 +155,15 @@ impl Outcome {
 }
 
 impl Report {
+    /// A line for each workload that is better or worse than before in every round.
+    pub fn moves(&self) -> impl Iterator<Item = String> {
+        self.outcomes.iter().filter_map(|outcome| {
+            let moved = outcome.before.as_ref()?.moved()?;
+            let word = if moved > 1.0 { "better" } else { "WORSE" };
+            Some(format!("{word} than before in every round: {}, {}", outcome.name, gain(moved)))
+        })
+    }
+
     pub fn failures(&self) -> Vec<String> {
         let failed = |outcome: &Outcome| {
             let failure = outcome.failure.as_ref()?;
@@ -146,7 +182,7 @@ mod tests {
         Outcome { expect, unit: Unit::PerSecond, ..Outcome::new(workload.as_ref()) }
     }
 
-    fn moved(ring_bytes: u64) -> anyhow::Result<Totals> {
+    fn moved_bytes(ring_bytes: u64) -> anyhow::Result<Totals> {
         Ok(Totals { ring_bytes, tcp_bytes: 10 })
     }
 
@@ -160,8 +196,8 @@ mod tests {
             [(0, Expect::Rings, true), (900, Expect::Rings, false), (0, Expect::Either, false)]
         {
             let mut outcome = outcome(expect);
-            outcome.take(How::Plain, measured(10.0), moved(0)).unwrap();
-            outcome.take(How::Rings, measured(30.0), moved(ring_bytes)).unwrap();
+            outcome.take(How::Plain, measured(10.0), moved_bytes(0)).unwrap();
+            outcome.take(How::Rings, measured(30.0), moved_bytes(ring_bytes)).unwrap();
             outcome.finish();
             assert_eq!(outcome.failure.is_some(), fails);
             assert_eq!(outcome.gain.median, 3.0);
@@ -169,10 +205,27 @@ mod tests {
     }
 
     #[test]
+    fn only_what_every_round_says_has_moved() {
+        for (before, now, moved) in [
+            ([10.0, 20.0], [30.0, 40.0], Some(2.5)),
+            ([10.0, 20.0], [5.0, 10.0], Some(0.5)),
+            ([10.0, 20.0], [9.0, 40.0], None),
+        ] {
+            let mut outcome = outcome(Expect::Either);
+            for (before, now) in before.into_iter().zip(now) {
+                outcome.take(How::Before, measured(before), moved_bytes(0)).unwrap();
+                outcome.take(How::Rings, measured(now), moved_bytes(0)).unwrap();
+            }
+            outcome.finish();
+            assert_eq!(outcome.before.unwrap().moved(), moved);
+        }
+    }
+
+    #[test]
     fn a_run_that_fails_is_the_outcome() {
         let mut outcome = outcome(Expect::Rings);
         let failed = Err(anyhow::anyhow!("it crashed"));
-        assert!(outcome.take(How::Rings, failed, moved(0)).is_err());
+        assert!(outcome.take(How::Rings, failed, moved_bytes(0)).is_err());
         assert!(outcome.failure.unwrap().contains("it crashed"));
     }
 }

@@ -15,6 +15,8 @@ use super::process::{self, Process};
 pub enum How {
     Plain,
     Rings,
+    /// As `Rings`, by another version of YASMIN.
+    Before,
 }
 
 impl How {
@@ -22,6 +24,7 @@ impl How {
         match self {
             Self::Plain => "plain TCP",
             Self::Rings => "yasmin run",
+            Self::Before => "yasmin run of the version before",
         }
     }
 }
@@ -38,6 +41,8 @@ pub struct Stage {
     socket: PathBuf,
     /// This executable.
     yasmin: PathBuf,
+    /// Another version's, which starts a broker of its own.
+    before: Option<PathBuf>,
     next_port: AtomicU16,
 }
 
@@ -45,7 +50,7 @@ pub struct Stage {
 const FIRST_PORT: u16 = 20000;
 
 impl Stage {
-    pub fn set(folder: &Path, socket: &Path) -> anyhow::Result<Self> {
+    pub fn set(folder: &Path, socket: &Path, before: Option<PathBuf>) -> anyhow::Result<Self> {
         let namespaces = if rustix::process::geteuid().is_root() {
             Some(Namespaces::pair().context("the network namespaces cannot be made")?)
         } else {
@@ -56,6 +61,7 @@ impl Stage {
             folder: folder.to_owned(),
             socket: socket.to_owned(),
             yasmin: std::env::current_exe()?,
+            before,
             next_port: AtomicU16::new(FIRST_PORT),
         })
     }
@@ -85,6 +91,12 @@ impl Stage {
         &self.folder
     }
 
+    /// The ways to run a workload, in the order of the first round.
+    pub fn ways(&self) -> &'static [How] {
+        let all = &[How::Plain, How::Rings, How::Before];
+        if self.before.is_some() { all } else { &all[..2] }
+    }
+
     /// What stands before a program, for it to run so.
     pub fn words(&self, how: How) -> Vec<String> {
         match how {
@@ -95,6 +107,11 @@ impl Stage {
                     .into_iter()
                     .chain([socket.to_string(), "--".into()])
                     .collect()
+            }
+            How::Before => {
+                let socket = self.folder.join("before.sock").display().to_string();
+                let yasmin = self.before.as_deref().unwrap_or(&self.yasmin).display().to_string();
+                [yasmin, "run".into(), "--socket".into(), socket, "--".into()].into()
             }
         }
     }

@@ -6,9 +6,16 @@ use super::outcome::{Outcome, Report};
 use yasmin_measure::table::{self, gain, spread};
 
 const HEADINGS: [&str; 5] = ["", "plain TCP", "yasmin run", "times better", "by ring"];
+/// With another version to compare with.
+const BEFORE: [&str; 2] = ["before", "now against before"];
+
+pub fn headings(report: &Report) -> impl Iterator<Item = &'static str> {
+    let more = if report.before.is_some() { BEFORE.as_slice() } else { &[] };
+    HEADINGS.into_iter().chain(more.iter().copied())
+}
 
 pub fn draw(report: &Report) -> String {
-    let mut table = table::draw(HEADINGS, 1, report.outcomes.iter().map(row));
+    let mut table = table::draw(headings(report), 1, report.outcomes.iter().map(row));
     table.set_content_arrangement(ContentArrangement::Dynamic).force_no_tty();
     format!(
         "{}\nmedians of {} alternating pairs of {} s runs, in brackets lowest and highest; \
@@ -20,7 +27,8 @@ pub fn draw(report: &Report) -> String {
     )
 }
 
-fn row(outcome: &Outcome) -> Vec<String> {
+/// As `headings`.
+pub fn row(outcome: &Outcome) -> Vec<String> {
     let mut row = vec![
         outcome.name.clone(),
         spread(&outcome.plain, |value| outcome.unit.show(value)),
@@ -32,5 +40,9 @@ fn row(outcome: &Outcome) -> Vec<String> {
         (None, Some(percent)) => format!("{percent:.2} %"),
         (None, None) => "none".to_owned(),
     });
+    if let Some(before) = &outcome.before {
+        row.push(spread(&before.rings, |value| outcome.unit.show(value)));
+        row.push(spread(&before.gain, gain));
+    }
     row
 }

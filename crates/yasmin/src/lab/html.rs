@@ -3,19 +3,17 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::plot::{self, Chart, Line};
 use super::published::{DIFFERS, HEAT, IS_C, PRODUCT, Published, SAID};
 use super::report::{Outcome, Report, Size};
 use super::table;
 use super::way::Kernel;
 use yasmin_measure::figure;
+use yasmin_measure::page::{self, escape};
+use yasmin_measure::plot::{Axis, Chart, Legend, Line, Scale, colour, lines, sheet};
 use yasmin_measure::spread::Spread;
 
-const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:75em;margin:2em auto;padding:0 1em;\
-color:#222}table{border-collapse:collapse;margin:1em 0}th,td{padding:.3em .6em;text-align:right;\
-border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:left}\
-.failed{color:#b00;font-weight:bold}.published{color:#666;background:#f7f7f7}small{color:#666}\
-pre{background:#f5f5f5;padding:.6em;overflow-x:auto}";
+/// Pixels of one chart.
+const SIZE: (u32, u32) = (760, 420);
 
 pub fn page(report: &Report) -> anyhow::Result<String> {
     let mut page = String::new();
@@ -32,15 +30,13 @@ pub fn page(report: &Report) -> anyhow::Result<String> {
     DIFFERS.iter().try_for_each(|differs| write!(page, "<li>{differs}"))?;
     page.push_str("</ul>");
     proofs(&mut page, report)?;
-    page.push_str("</html>\n");
-    Ok(page)
+    Ok(page::draw("YASMIN: the lab", &page))
 }
 
 fn head(page: &mut String, report: &Report) -> std::fmt::Result {
     write!(
         page,
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>YASMIN: the lab</title>\
-         <style>{STYLE}</style><h1>Which way to parallelise pays, and what each path costs</h1>\
+        "<h1>Which way to parallelise pays, and what each path costs</h1>\
          <p>{}; governor {}; yasmin {}; ends paired by {}.<br>",
         escape(&report.environment.line()),
         escape(&report.governor),
@@ -120,7 +116,7 @@ fn by_workers(
         write!(page, "<th>{workers}")?;
     }
     page.push_str("</tr>");
-    let mut lines = Vec::new();
+    let mut drawn = Vec::new();
     for name in &series {
         let of = |workers: u32| {
             all.iter().find(|one| one.case.workers == workers && one.case.series() == *name)
@@ -139,7 +135,7 @@ fn by_workers(
             }
         }
         page.push_str("</tr>");
-        lines.push(Line { name: name.clone(), points });
+        drawn.push((name.clone(), points));
     }
     for (column, name) in published.map_or(&[][..], |table| table.columns).iter().enumerate() {
         write!(page, "<tr class=\"published\"><td>{name}, MPI")?;
@@ -154,15 +150,14 @@ fn by_workers(
             }
         }
         page.push_str("</tr>");
-        lines.push(Line { name: (*name).to_owned(), points });
+        drawn.push(((*name).to_owned(), points));
     }
     page.push_str("</table>");
     if let Some(published) = published {
         write!(page, "<p class=\"published\">Published: {}, MPI.</p>", published.what)?;
     }
-    let chart =
-        Chart { title: "time", x: "workers", show_x: |x| format!("{x:.0}"), show_y: seconds_of };
-    page.push_str(&plot::draw(&chart, &lines)?.unwrap_or_default());
+    let axes: [(&str, Written<'_>); 2] = [("workers", &|x| format!("{x:.0}")), ("", &seconds_of)];
+    page.push_str(&chart("time", axes, drawn)?);
     Ok(())
 }
 
@@ -185,19 +180,16 @@ fn by_size(page: &mut String, all: &[&Outcome]) -> anyhow::Result<()> {
         if sizes.is_empty() {
             continue;
         }
-        let lines: Vec<Line> = all
+        let drawn = all
             .iter()
             .map(|outcome| {
                 let points = outcome.points.iter();
                 let points = points.filter(|size| size.len_bytes > 0 && of(size).median > 0.0);
-                Line {
-                    name: outcome.case.series(),
-                    points: points.map(|size| (size.len_bytes as f64, of(size).median)).collect(),
-                }
+                let points = points.map(|size| (size.len_bytes as f64, of(size).median));
+                (outcome.case.series(), points.collect())
             })
             .collect();
-        let chart = Chart { title, x: "message size", show_x: bytes, show_y: show };
-        page.push_str(&plot::draw(&chart, &lines)?.unwrap_or_default());
+        page.push_str(&chart(title, [("message size", &bytes), ("", &show)], drawn)?);
         write!(page, "<details><summary>{title}, figures</summary><table><tr><th>size")?;
         for outcome in all {
             let class = if outcome.failure.is_some() { "failed" } else { "" };
@@ -214,6 +206,28 @@ fn by_size(page: &mut String, all: &[&Outcome]) -> anyhow::Result<()> {
         page.push_str("</table></details>");
     }
     Ok(())
+}
+
+/// How an axis writes its values.
+type Written<'a> = &'a dyn Fn(f64) -> String;
+
+/// Named lines; both axes are by ratios.
+fn chart(
+    title: &str,
+    [x, y]: [(&str, Written<'_>); 2],
+    named: Vec<(String, Vec<(f64, f64)>)>,
+) -> anyhow::Result<String> {
+    let axis = |(name, show), scale| Axis { name, scale, show };
+    let chart = Chart {
+        title,
+        x: axis(x, Scale::Doublings),
+        y: axis(y, Scale::Decades),
+        legend: Legend::UpperLeft,
+    };
+    let named = named.into_iter().enumerate();
+    let all: Vec<Line> =
+        named.map(|(at, (name, points))| Line::new(&name, colour(at), points)).collect();
+    sheet(1, 1, SIZE, |_, area| Ok(lines(area, &chart, &all)?))
 }
 
 /// The same work on two machines and on one: what the sources ask of guests.
@@ -305,8 +319,4 @@ fn seconds_of(seconds: f64) -> String {
 
 fn bytes(count: f64) -> String {
     figure::bytes(count)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

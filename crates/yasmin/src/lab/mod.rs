@@ -14,7 +14,6 @@ mod load;
 mod output;
 mod placement;
 mod plan;
-mod plot;
 mod proof;
 mod published;
 mod report;

@@ -99,6 +99,9 @@ impl Acceleration {
         if let Some(spin_us) = options.spin_us {
             command.env(OsStr::new("YASMIN_SPIN_US"), spin_us.to_string());
         }
+        if let Some(percent) = options.spin_share {
+            command.env(OsStr::new("YASMIN_SPIN_SHARE"), percent.to_string());
+        }
         if options.allow_io_uring {
             command.env(OsStr::new("YASMIN_ALLOW_IO_URING"), "1");
         } else {

@@ -46,7 +46,7 @@ pub fn all() -> Vec<Box<dyn Workload>> {
 impl PingPong {
     /// The way that the ranks talk, in the library's own words.
     fn transport(&self, how: How) -> &'static [&'static str] {
-        let tcp = how == How::Rings || self.against == Against::Tcp;
+        let tcp = how != How::Plain || self.against == Against::Tcp;
         match (self.library, tcp) {
             (Library::OpenMpi, true) => &["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"],
             (Library::OpenMpi, false) => &["--mca", "pml", "ob1", "--mca", "btl", "vader,self"],
