@@ -1,7 +1,7 @@
 //! What a process may spend on spinning is bounded where the user says so. In C, for the count of
 //! its sleeps.
 //!
-//! Holds: libyasmin(7), `YASMIN_SPIN_SHARE`.
+//! Holds: libyasmin(7).
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
