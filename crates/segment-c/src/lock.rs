@@ -174,7 +174,10 @@ pub unsafe extern "C" fn yasmin_once_begin(member: *const Member, once: *const O
     match unsafe { act(member, once, |by, it| it.begin(by, Wait::Forever)) } {
         Ok(Begun::Done) => 0,
         Ok(Begun::Make { owner_died: false }) => MAKE,
-        Ok(Begun::Make { owner_died: true }) => libc::EOWNERDEAD,
+        Ok(Begun::Make { owner_died: true }) => {
+            crate::note(&"an owner died while it made it");
+            libc::EOWNERDEAD
+        }
         Err(error) => number(Err(error)),
     }
 }

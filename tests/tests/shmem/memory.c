@@ -71,6 +71,8 @@ int main(void)
 	shmem_free(first);
 	/* All of it is there again, in one piece: SHMEM_SYMMETRIC_SIZE says how much. */
 	const char *size = getenv("SHMEM_SYMMETRIC_SIZE");
+	if (!size)
+		size = getenv("SMA_SYMMETRIC_SIZE");
 	size_t all = size ? 4ul << 20 : 64ul << 20;
 	CHECK(!shmem_malloc(all + 1));
 	char *whole = shmem_malloc(all);
