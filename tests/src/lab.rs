@@ -334,22 +334,27 @@ impl Lab {
         self.status().map(|status| status::bytes_in_all(&status)).unwrap_or_default()
     }
 
+    /// Whether of `total_bytes`, which `carried` belongs to, so many percent went by ring, and some
+    /// at all; true where nothing is to be proven.
+    pub fn is_by_ring(&self, carried: Bytes, total_bytes: u64, percent: u64) -> bool {
+        let is_enough = carried.ring > 0 && carried.ring * 100 >= total_bytes * percent;
+        is_enough || percent == 0 || !self.proves()
+    }
+
     /// Asserts that of `total_bytes`, which `carried` belongs to, so many percent went by ring.
     #[track_caller]
     pub fn assert_by_ring(&self, carried: Bytes, total_bytes: u64, percent: u64) {
-        if !self.proves() || percent == 0 {
+        if self.is_by_ring(carried, total_bytes, percent) {
             return;
         }
         let reasons: Vec<_> = self
             .status()
             .map(|status| status.connections.into_iter().map(|one| one.reason).collect())
             .unwrap_or_default();
-        assert!(
-            carried.ring * 100 >= total_bytes * percent,
+        panic!(
             "only {} of {total_bytes} bytes by ring, {} by TCP with a channel; {percent} % were \
              asked for; reasons: {reasons:?}",
-            carried.ring,
-            carried.tcp,
+            carried.ring, carried.tcp,
         );
     }
 

@@ -65,7 +65,7 @@ fn assert_much_by_ring(lab: &Lab, what: &str, mut load: impl FnMut() -> u64) {
             status.connections.is_empty() && carried.ring + carried.tcp >= at_least_bytes
         });
         eprintln!("{what}: {carried:?}");
-        if !lab.proves() || carried.ring * 100 >= (carried.ring + carried.tcp) * SHARE {
+        if lab.is_by_ring(carried, carried.ring + carried.tcp, SHARE) {
             return;
         }
     }
