@@ -5,7 +5,7 @@ use std::process::Command;
 use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::sys::libc::{SIGKILL, SIGTERM, SIGUSR1};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, command};
 
 /// Ended with this code, and said this in a line.
 #[track_caller]
@@ -76,9 +76,8 @@ fn command_lines() {
     let lab = Lab::new();
     lab.compile("profile.c", &[]);
     let oshrun = |words: &[&str]| {
-        let mut command = Command::new(lab.tool("oshrun"));
-        command.args(words).env("YASMIN_SOCKET", lab.host.socket());
-        command.output().unwrap()
+        let mut oshrun = command(lab.tool("oshrun"));
+        oshrun.args(words).env("YASMIN_SOCKET", lab.host.socket()).output().unwrap()
     };
     let missing = oshrun(&["-n", "2", "/no/such/program"]);
     assert_eq!(missing.status.code(), Some(127));
@@ -95,7 +94,7 @@ fn command_lines() {
     // Programs that know nothing of it run, too.
     let echoed = oshrun(&["-n", "2", "echo", "-n", "x"]);
     assert_eq!(echoed.stdout, b"xx");
-    let shown = Command::new(lab.tool("oshcc")).arg("-show").output().unwrap();
+    let shown = command(lab.tool("oshcc")).arg("-show").output().unwrap();
     assert!(String::from_utf8_lossy(&shown.stdout).contains("-lyasmin-shmem"));
     let version = [("SHMEM_VERSION", "1"), ("SHMEM_INFO", "1"), ("SHMEM_DEBUG", "1")];
     let said = lab.run(2, "profile.c", &[], &version).run();
@@ -112,11 +111,11 @@ fn without_a_broker_oshrun_starts_one_and_a_single_program_says_what_to_do() {
         Process::start("alone", command, &lab.host.registry)
     };
     let program = lab.program("profile.c");
-    let mut alone = start(&mut Command::new(&program));
+    let mut alone = start(&mut command(&program));
     assert_eq!(alone.wait().code(), Some(1));
     assert!(alone.output().contains("no broker listens"), "{}", alone.output());
     assert!(alone.output().contains("oshrun starts a broker"), "{}", alone.output());
-    start(Command::new(lab.tool("oshrun")).args(["-n", "2"]).arg(&program)).finish();
+    start(command(lab.tool("oshrun")).args(["-n", "2"]).arg(&program)).finish();
     // Now there is one.
-    start(&mut Command::new(&program)).finish();
+    start(&mut command(&program)).finish();
 }

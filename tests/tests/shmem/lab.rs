@@ -1,5 +1,6 @@
 //! An installation and a broker.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -8,6 +9,14 @@ use yasmin_segment::Broker;
 use yasmin_tests::installed::install;
 use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::segment::Host;
+
+/// A program as a user's shell starts it: cargo's LD_LIBRARY_PATH would find the library where it
+/// is built, which has not its other half beside it.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
 
 pub struct Lab {
     pub host: Host,
@@ -40,8 +49,8 @@ impl Lab {
     #[track_caller]
     pub fn compile(&self, name: &str, options: &[&str]) {
         let mut command = match name.ends_with(".cc") {
-            true => Command::new(self.tool("oshc++")),
-            false => Command::new(self.tool("oshcc")),
+            true => command(self.tool("oshc++")),
+            false => command(self.tool("oshcc")),
         };
         if !name.ends_with(".cc") {
             command.arg("-std=gnu11");
@@ -64,7 +73,7 @@ impl Lab {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Process {
-        let mut command = Command::new(self.tool("oshrun"));
+        let mut command = command(self.tool("oshrun"));
         command
             .args(["-n", &count.to_string()])
             .arg(self.program(name))
