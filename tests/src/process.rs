@@ -88,7 +88,7 @@ struct Moves {
 impl Moves {
     const WATCHED: Duration = Duration::from_secs(2);
 
-    /// Of all threads so far; 0 of one that is gone.
+    /// So far: the CPU of all threads, the switches of the first one. Of one that is gone, 0.
     fn of(pid: u32) -> Self {
         let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
         let stat = text("stat").unwrap_or_default();

@@ -13,9 +13,9 @@ const GIVEN_US: u64 = 5000;
 /// time it happens again soon: then giving way costs a small share of the time.
 const YIELD_PAYS: u64 = 4;
 
-/// Each time so many connections more, the sleep of a wait costs as much again: they are parked,
-/// woken by TCP and opened again one by one, some 5 us each at both ends, against the 50 us that
-/// one connection is watched for.
+/// Each time so many connections more, a wait watches as long again: before its sleep they are
+/// parked one by one, and then woken by TCP and opened again. Of a busy redis with 50 connections
+/// 90 to 99 % went by ring with 50 us for all, 96 to 100 with 100 us, 99 to 100 from 200 us on.
 const MORE_CONNECTIONS: u64 = 8;
 
 /// What many connections may lengthen a watch by.

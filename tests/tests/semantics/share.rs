@@ -17,6 +17,8 @@ fn sleeps(share: Option<u32>) -> u32 {
     let mut process = lab.start("share", &lab.a, &program, &[]);
     let line = process.next_line().unwrap_or_default();
     process.finish();
+    // On TCP each of them would.
+    lab.assert_some_by_ring(lab.bytes_in_all().ring);
     let sleeps = line.strip_suffix(" of 4000 waits slept").and_then(|count| count.parse().ok());
     sleeps.unwrap_or_else(|| panic!("{line}"))
 }
