@@ -14,7 +14,7 @@
 //!
 //! Storey 4: life.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::conn::Conn;
@@ -75,6 +75,23 @@ pub fn before_exec(image: impl Fn() -> Image) {
 pub fn before_start(image: impl Fn() -> Image) {
     process::refresh();
     hand_on(Way::Start, &image);
+    set::before_start(closes_on_exec);
+}
+
+/// Before vfork. The child's numbers are its own, so what it may leave to another program is told
+/// to the kernel now.
+pub extern "C" fn before_vfork() {
+    process::before_lending();
+    set::before_start(closes_on_exec);
+}
+
+/// Before clone, which takes a function, a stack and flags.
+pub extern "C" fn before_clone(_: *mut c_void, _: *mut c_void, flags: c_int) {
+    const CLONE_FILES: c_int = 0x400;
+    process::before_cloning(flags);
+    if flags & CLONE_FILES == 0 {
+        set::before_start(closes_on_exec);
+    }
 }
 
 fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {

@@ -82,14 +82,14 @@ static LENDS: AtomicBool = AtomicBool::new(false);
 static LENDS_BESIDE: AtomicBool = AtomicBool::new(false);
 
 /// Before vfork.
-pub extern "C" fn before_lending() {
+pub fn before_lending() {
     refresh();
     LENDS.store(true, Ordering::SeqCst);
     lends::set(1);
 }
 
-/// Before clone, which takes a function, a stack and flags.
-pub extern "C" fn before_cloning(_: *mut c_void, _: *mut c_void, flags: c_int) {
+/// Before clone.
+pub fn before_cloning(flags: c_int) {
     const CLONE_VM: c_int = 0x100;
     const CLONE_VFORK: c_int = 0x4000;
     if flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0 {

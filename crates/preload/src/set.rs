@@ -92,6 +92,8 @@ pub struct Set {
     pub slot: AtomicU32,
     /// Not 0: the program that follows by exec does not get it.
     pub let_go: AtomicU32,
+    /// Not 0: a program that was started has it, and nothing says when that ends.
+    pub lent: AtomicU32,
     /// Not 0: it watched another set at some time.
     pub outer: AtomicU32,
     /// Not 0: the kernel was given tokens at some time, and its answers may have some.
@@ -158,6 +160,7 @@ pub fn created(fd: c_int) {
         &set.foreign,
         &set.slot,
         &set.let_go,
+        &set.lent,
         &set.outer,
         &set.tokens,
         &set.tokenless,
@@ -388,6 +391,21 @@ pub fn before_exec(closes: impl Fn(c_int) -> bool) {
     }
 }
 
+/// A program is about to be started, which may look at this one's sets: from now on the kernel
+/// knows them as they are.
+pub fn before_start(closes: impl Fn(c_int) -> bool) {
+    let numbers = || 0..table::end();
+    for set in all() {
+        if numbers().any(|fd| set.is_at(fd) && !closes(fd))
+            && let Some(_guard) = set.lock.acquire()
+        {
+            set.lent.store(1, Ordering::SeqCst);
+            set.flush();
+            set.take_tokens_back();
+        }
+    }
+}
+
 /// The exec failed: this program goes on.
 pub fn exec_failed() {
     for set in all() {
@@ -504,7 +522,8 @@ impl Set {
     /// Whether another process may hold it, though it has not used it yet. What the program changes
     /// the kernel is told at once then, with the program's own data: the other one would see.
     pub fn is_shared(&self) -> bool {
-        !holders::is_sole_holder(self.slot.load(Ordering::Relaxed) as usize)
+        self.lent.load(Ordering::Relaxed) != 0
+            || !holders::is_sole_holder(self.slot.load(Ordering::Relaxed) as usize)
     }
 
     /// This process holds it no more.

@@ -67,8 +67,8 @@ trampolines! {
     popen, POPEN, program::before_shell;
     _exit, EXIT_NOW, fork::exits;
     _Exit, EXIT_NOW_TOO, fork::exits;
-    vfork, VFORK, process::before_lending;
-    clone, CLONE, process::before_cloning;
+    vfork, VFORK, handover::before_vfork;
+    clone, CLONE, handover::before_clone;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
     pthread_sigmask, PTHREAD_SIGMASK, fault::before_masking;
     sigprocmask, SIGPROCMASK, fault::before_masking;

@@ -565,6 +565,35 @@ fn change_and_exec(duo: &mut Duo, exec: &str) {
     duo.b("recvall C 100");
 }
 
+/// So has a program that is started, and it sees what its parent changes later.
+#[test]
+fn a_started_program_sees_every_change() {
+    check(|duo| change_and_start(duo, "spawn P"));
+    check(|duo| change_and_start(duo, "spawn P plain"));
+    check(|duo| change_and_start(duo, "vspawn P"));
+    check(|duo| change_and_start(duo, "vspawn P plain"));
+}
+
+fn change_and_start(duo: &mut Duo, start: &str) {
+    duo.warm("C");
+    duo.b("epoll E");
+    duo.b("epadd E C out");
+    duo.b("epwait E 1000");
+    duo.b("epmod E C in");
+    duo.b("cloexec C 0");
+    duo.b("cloexec E 0");
+    duo.b(start);
+    duo.b("in P epwait E 0");
+    duo.b("epmod E C out");
+    duo.b("in P epwait E 0");
+    duo.b("epmod E C in");
+    duo.b("in P epwait E 0");
+    duo.a("send C 100");
+    duo.b("epwait E 1000");
+    duo.b("in P epwait E 1000");
+    duo.b("recvall C 100");
+}
+
 /// Programs that ask for room with each message, and only until it is sent.
 #[test]
 fn room_is_asked_for_now_and_then() {

@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_long, c_void};
 
 use super::{aio, descriptor, program, stream, wait};
 use crate::sys::{self, Sysno, call};
-use crate::{fork, memory, process, table, text};
+use crate::{fork, handover, memory, table, text};
 
 macro_rules! numbers {
     ($($name:ident = $call:ident;)*) => { $(const $name: c_long = Sysno::$call as c_long;)* };
@@ -91,7 +91,7 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> boo
 fn is_fork(flags: u64, stack: u64) -> bool {
     const CLONE_VM: u64 = 0x100;
     if flags & CLONE_VM != 0 {
-        process::before_cloning(core::ptr::null_mut(), core::ptr::null_mut(), flags as c_int);
+        handover::before_clone(core::ptr::null_mut(), core::ptr::null_mut(), flags as c_int);
     }
     flags & CLONE_VM == 0 && stack == 0
 }
