@@ -14,6 +14,8 @@
 # make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
 # make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
 # make vm-bench       what paths between the guests give, in virtual time
+# make kvm-test       QEMU guests that share memory, and checks inside; by hand
+# make kvm-up, kvm-down the same guests to work in: tests/vm/kvm.py exec a|b COMMAND
 # make install        to $(DESTDIR)$(PREFIX); make uninstall takes exactly that away again
 
 CARGO ?= cargo
@@ -52,7 +54,7 @@ JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
 	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika
 # npm too, for Node.js's own tests and Bun; without it they are left out, with a line.
 CONFORMANCE_NEEDS = python3:python3 cc:gcc c++:g++ make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils
-VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils
+VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils ip:iproute2
 
 # The library has no std: it is built and linted as what it is, never as a test.
 HOSTED = --workspace --exclude yasmin-preload
@@ -60,7 +62,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 
 .PHONY: soak cost runtimes build surface demo perf lab test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
-.PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm
+.PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm kvm-up kvm-down kvm-test
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -238,6 +240,15 @@ vm-test: needs-vm
 
 vm-bench: needs-vm
 	@tests/vm/bench.py $(VM)
+
+kvm-up: needs-vm
+	@tests/vm/kvm.py up $(VM)
+
+kvm-down:
+	@tests/vm/kvm.py down
+
+kvm-test: needs-vm
+	@tests/vm/kvm_test.py $(VM)
 
 # Discovery, pinning, cpusets and unplugged CPUs on an emulated machine with two nodes; by hand.
 numa-test: build

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Between yasmin-ivshmem.ko and the broker (spec/wire.md section 13.1). */
+#ifndef YASMIN_IVSHMEM_H
+#define YASMIN_IVSHMEM_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* First 8 bytes of a region. */
+#define YASMIN_REGION_MAGIC "YASMINRG"
+/* What a read of the device gives: the region's beginning. */
+#define YASMIN_IDENTITY_BYTES 32
+
+/* Both in bytes, multiples of a page. */
+struct yasmin_slice {
+	__u64 offset;
+	__u64 bytes;
+};
+
+/* Gives a descriptor that maps this slice. EBUSY: it overlaps one that somebody has. */
+#define YASMIN_SLICE_GET _IOW('y', 1, struct yasmin_slice)
+/* The first slice that somebody has at `offset` or behind. ENOENT: there is none. */
+#define YASMIN_SLICE_NEXT _IOWR('y', 2, struct yasmin_slice)
+/* A slice that nobody has any more, once each. EAGAIN: there is none. */
+#define YASMIN_SLICE_FREED _IOR('y', 3, struct yasmin_slice)
+
+#endif
