@@ -49,7 +49,8 @@ pub trait Sink {
     /// Whether the ring has the largest size that it may get.
     fn is_grown(&self) -> bool;
 
-    /// Asked at bounded intervals, in between it is `Fine`.
+    /// Asked at bounded intervals, in between it is `Fine`. Where the ring opens, and once the
+    /// program was told of an end, it is asked each time.
     fn health(&mut self, write: Option<&Write>) -> Health;
 
     fn opening(&mut self) -> Opening;

@@ -275,10 +275,13 @@ impl Sink for World {
     }
 
     fn health(&mut self, write: Option<&Write>) -> Health {
+        if self.is_over {
+            return Health::Over;
+        }
         if write.is_some_and(Write::opens) {
             return Health::Fine;
         }
-        if self.is_over { Health::Over } else { std::mem::replace(&mut self.health, Health::Fine) }
+        std::mem::replace(&mut self.health, Health::Fine)
     }
 
     fn opening(&mut self) -> Opening {

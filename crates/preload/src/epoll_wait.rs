@@ -12,8 +12,8 @@ use crate::conn::{Conn, Parked};
 use crate::entry::{self, Entry};
 use crate::set::registration::{self, Registration};
 use crate::set::{
-    EDGE, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Set, WRNORM, is_telling,
-    note_kernel_told,
+    EDGE, ERR, HUP, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Set, WRNORM,
+    is_telling, note_end_told, note_kernel_told,
 };
 use crate::signals::{self, Handled};
 use crate::spin::{Budget, Found, Interests, Watched};
@@ -36,8 +36,18 @@ impl Wait {
     /// The kernel's own wait, in libc, with `skip` events already there.
     fn kernel(&self, skip: usize, timeout: Timeout) -> c_int {
         let ret = self.libc(skip, timeout);
-        note_kernel_told(ret);
+        self.note_told(skip, ret);
         ret
+    }
+
+    fn note_told(&self, skip: usize, count: c_int) {
+        note_kernel_told(count);
+        let told = skip..skip + count.max(0) as usize;
+        // SAFETY: the kernel wrote so many events behind those that were there.
+        let events = told.map(|at| unsafe { self.events.add(at).read_unaligned().events });
+        if events.into_iter().any(|events| events & (ERR | HUP | RDHUP) != 0) {
+            note_end_told();
+        }
     }
 
     fn libc(&self, skip: usize, timeout: Timeout) -> c_int {
@@ -62,7 +72,7 @@ impl Wait {
         let (events, max) = (self.events.wrapping_add(skip), self.max - skip as c_int);
         // SAFETY: the program's buffer and mask; a signal set of the kernel's is 8 bytes.
         let ret = unsafe { call!(epoll_pwait, self.fd, events, max, 0, self.mask, 8) as c_int };
-        note_kernel_told(ret);
+        self.note_told(skip, ret);
         ret
     }
 }

@@ -80,6 +80,9 @@ impl Poll<'_> {
         let told = POLLIN | POLLPRI | POLLERR | POLLHUP | POLLRDHUP;
         for (at, conn) in self.conns() {
             let is_ready = self.fds[at].revents & told != 0;
+            if self.fds[at].revents & (POLLERR | POLLHUP | POLLRDHUP) != 0 {
+                set::note_end_told();
+            }
             conn.rx.kernel_ready.store(u32::from(is_ready), Ordering::Relaxed);
         }
     }

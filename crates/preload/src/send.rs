@@ -290,13 +290,18 @@ impl Sink for Locked<'_, '_> {
     /// A side that only sends learns here, and only here, that its peer is gone.
     fn health(&mut self, write: Option<&Write>) -> Health {
         let conn = self.io.conn;
-        if write.is_some_and(Write::opens) || !conn.due(&conn.tx.looked_at, LOOK_US) {
+        let opens = write.is_some_and(Write::opens);
+        let told = set::ends_told();
+        let is_news = conn.tx.ends_seen.swap(told, Ordering::Relaxed) != told;
+        // What a program sends that could know of the peer's end goes by TCP, which answers it
+        // with a reset.
+        if !opens && !is_news && !conn.due(&conn.tx.looked_at, LOOK_US) {
             return Health::Fine;
         }
         if tcp::is_over(self.io.fd) {
             return Health::Over;
         }
-        if write.is_none() {
+        if opens || write.is_none() {
             return Health::Fine;
         }
         if conn.due(&conn.tx.compared_at, COMPARE_US) && conn.sent_position().is_err() {

@@ -42,6 +42,8 @@ use registration::{
 
 pub const IN: u32 = 1;
 pub const OUT: u32 = 4;
+pub const ERR: u32 = 8;
+pub const HUP: u32 = 0x10;
 pub const RDNORM: u32 = 0x40;
 pub const WRNORM: u32 = 0x100;
 pub const RDHUP: u32 = 0x2000;
@@ -449,6 +451,17 @@ pub fn note_kernel_told(count: c_int) {
     if count > 0 {
         KERNEL_TOLD.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Counts the ends of connections, their peers' or their own, that waits told the program of.
+static ENDS_TOLD: AtomicU32 = AtomicU32::new(0);
+
+pub fn ends_told() -> u32 {
+    ENDS_TOLD.load(Ordering::Relaxed)
+}
+
+pub fn note_end_told() {
+    ENDS_TOLD.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Set {

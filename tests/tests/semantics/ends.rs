@@ -2,6 +2,8 @@
 //!
 //! Holds: shutdown(2), close(2), socket(7), tcp(7).
 
+use yasmin_tests::script::Duo;
+
 use crate::check;
 
 #[test]
@@ -303,4 +305,49 @@ fn writes_into_a_closed_connection_end() {
         assert!(["EPIPE", "ECONNRESET"].contains(&end), "{result}");
         duo.a("send C 10 nosignal");
     });
+}
+
+/// The kernel answers what comes after a close with a reset. Here the peer is gone with its
+/// direction offered, and never opened.
+#[test]
+fn sends_to_a_peer_that_closed() {
+    check(|duo| {
+        duo.warm("C");
+        for nth in 0..10 {
+            let name = format!("C{nth}");
+            duo.connect(&name);
+            duo.a(&format!("send {name} 10"));
+            duo.b(&format!("recvall {name} 10"));
+            duo.a(&format!("recv {name} 10 dontwait"));
+            closed_and_told(duo, &name, nth);
+        }
+    });
+}
+
+/// The time in which nobody asks the kernel is not over since the last bytes by ring.
+#[test]
+fn sends_after_it_was_told_of_the_end() {
+    check(|duo| {
+        for nth in 0..20 {
+            let name = format!("C{nth}");
+            duo.warm(&name);
+            duo.b(&format!("send {name} 10"));
+            duo.a(&format!("recvall {name} 10"));
+            closed_and_told(duo, &name, nth);
+        }
+    });
+}
+
+fn closed_and_told(duo: &mut Duo, name: &str, nth: usize) {
+    duo.b(&format!("epoll S{nth}"));
+    duo.b(&format!("epadd S{nth} {name} rdhup"));
+    duo.a(&format!("close {name}"));
+    if nth % 2 == 0 {
+        duo.b(&format!("poll {name} rdhup 1000"));
+    } else {
+        duo.b(&format!("epwait S{nth} 1000"));
+    }
+    duo.b(&format!("send {name} 150 nosignal"));
+    duo.b(&format!("poll {name} - 1000"));
+    duo.b(&format!("send {name} 10 nosignal"));
 }

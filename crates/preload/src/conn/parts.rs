@@ -60,6 +60,8 @@ impl RxHalf {
 pub struct TxHalf {
     pub lock: Lock,
     pub looked_at: AtomicU64,
+    /// `set::ends_told` when the kernel was last asked about this connection.
+    pub ends_seen: AtomicU32,
     pub compared_at: AtomicU64,
     /// Ticks at which bytes last went by TCP.
     pub tcp_sent_at: AtomicU64,
@@ -74,7 +76,7 @@ pub struct TxHalf {
 impl TxHalf {
     pub fn reset(&self) {
         self.spin.reset();
-        zero([&self.full, &self.more_follows]);
+        zero([&self.ends_seen, &self.full, &self.more_follows]);
         self.looked_at.store(0, Ordering::Relaxed);
         self.compared_at.store(0, Ordering::Relaxed);
         self.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
