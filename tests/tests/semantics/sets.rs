@@ -573,8 +573,10 @@ fn a_borrower_takes_nothing_out() {
         duo.b("epoll E");
         duo.b("epadd E C in+et");
         for how in ["dup2", "close", "closesocket", "closeset", "closerange", "dup2"] {
-            duo.b(&format!("vforked C {how}"));
+            // What it closes it would take out of the set, and the unread bytes with it.
             duo.a("send C 100");
+            duo.b(&format!("vforked C {how}"));
+            duo.b("unread C");
             duo.b("epwait E 1000");
             duo.b("recvall C 100");
             duo.b("recv C 1 dontwait");
