@@ -86,6 +86,7 @@ pub unsafe fn ctl(
         } else {
             set.outer.store(1, Ordering::Relaxed);
             inner.make_foreign(NESTED);
+            inner.wake_outer(|one| wake_sleepers(inner, one));
         }
     }
     ret
@@ -303,7 +304,7 @@ pub fn told_inside(set: &Set, events: *mut EpollEvent, count: c_int) {
 /// Whether the program is to see the event.
 fn told_by_token(set: &Set, event: &mut EpollEvent) -> bool {
     let Some(one) = registration::by_token(set, event.data) else { return false };
-    if set.is_foreign() {
+    if set.is_foreign() && !set.is_only_nested() {
         // The other process has not taken its tokens back yet; what it asks for is its business.
         event.data = one.data.load(Ordering::Relaxed);
         return true;
@@ -341,7 +342,9 @@ fn registered(set: &Set, conn: &'static Conn, one: &'static Registration) {
     if one.is_kernels_alone() || is_elsewhere || !set.may_offer() || !has_room {
         conn.park_rx(&receiver);
     }
-    if is_telling(one, &receiver) && set.sleepers.load(Ordering::SeqCst) != 0 {
+    // Who sleeps on a set that holds this one is told of it by the kernel alone.
+    let is_slept_on = set.sleepers.load(Ordering::SeqCst) != 0 || set.is_nested();
+    if is_telling(one, &receiver) && is_slept_on {
         wake_sleepers(set, one);
     }
 }

@@ -478,6 +478,29 @@ impl Set {
         self.foreign.load(Ordering::Relaxed) != 0 || self.is_used_elsewhere()
     }
 
+    /// Whether another set of the program's watches it.
+    pub fn is_nested(&self) -> bool {
+        self.foreign.load(Ordering::SeqCst) & NESTED != 0
+    }
+
+    /// Whether nobody but another set of this process looks at it.
+    pub fn is_only_nested(&self) -> bool {
+        self.foreign.load(Ordering::SeqCst) == NESTED && !self.is_used_elsewhere()
+    }
+
+    /// Who sleeps on a set that begins to watch this one learns of what rings have.
+    pub fn wake_outer(&self, wake: impl Fn(&Registration)) {
+        let Some(_guard) = self.lock.acquire() else { return };
+        for one in self.each_hot() {
+            let is_unread = one.conn().is_some_and(|conn| {
+                conn.lock_rx(one.at()).is_ok_and(|_rx| is_telling(one, &conn.receiver()))
+            });
+            if is_unread {
+                wake(one);
+            }
+        }
+    }
+
     pub fn is_used_elsewhere(&self) -> bool {
         holders::is_raised(self.slot.load(Ordering::Relaxed) as usize)
     }

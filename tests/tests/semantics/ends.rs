@@ -342,7 +342,7 @@ fn closed_and_told(duo: &mut Duo, name: &str, nth: usize) {
     duo.b(&format!("epoll S{nth}"));
     duo.b(&format!("epadd S{nth} {name} rdhup"));
     duo.a(&format!("close {name}"));
-    if nth % 2 == 0 {
+    if nth.is_multiple_of(2) {
         duo.b(&format!("poll {name} rdhup 1000"));
     } else {
         duo.b(&format!("epwait S{nth} 1000"));

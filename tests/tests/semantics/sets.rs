@@ -565,6 +565,52 @@ fn change_and_exec(duo: &mut Duo, exec: &str) {
     duo.b("recvall C 100");
 }
 
+/// A set in another one, as Java's virtual threads have them: who sleeps on the outer one is
+/// told of what lies in a ring already, too.
+#[test]
+fn who_sleeps_on_the_outer_set_is_told() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll I");
+        duo.b("epoll O");
+        duo.b("epadd O I in");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("async T epwait O 5000");
+        duo.b("asleep T");
+        duo.b("epadd I C in+oneshot");
+        duo.b("join T");
+        duo.b("epwait I 0");
+        duo.b("epwait I 0");
+        duo.b("recvall C 100");
+        duo.a("send C 100");
+        duo.b("epmod I C in+oneshot");
+        duo.b("epwait O 1000");
+        duo.b("epwait I 1000");
+        duo.b("recvall C 100");
+    });
+}
+
+#[test]
+fn who_sleeps_on_a_set_is_told_of_a_new_inner_one() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll I");
+        duo.b("epoll O");
+        duo.b("epadd I C in");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("async T epwait O 5000");
+        duo.b("asleep T");
+        duo.b("epadd O I in");
+        duo.b("join T");
+        duo.b("epwait I 0");
+        duo.b("recvall C 100");
+        duo.b("epwait I 0");
+        duo.b("epwait O 0");
+    });
+}
+
 /// What a child in borrowed memory does with a number is none of its parent's set's business.
 #[test]
 fn a_borrower_takes_nothing_out() {
