@@ -129,7 +129,7 @@ fn every_scenario_file_names_what_it_holds() {
 }
 
 /// Manual pages that scenarios hold the library to: it must do as the kernel and libc do.
-const PAGES: [&str; 33] = [
+const PAGES: [&str; 34] = [
     "accept(2)",
     "close(2)",
     "connect(2)",
@@ -144,10 +144,12 @@ const PAGES: [&str; 33] = [
     "io_submit(2)",
     "libyasmin(7)",
     "mlockall(2)",
+    "pid_namespaces(7)",
     "poll(2)",
     "posix_spawn(3)",
     "pthreads(7)",
     "read(2)",
+    "readv(2)",
     "recv(2)",
     "recvmmsg(2)",
     "sched(7)",
@@ -162,5 +164,4 @@ const PAGES: [&str; 33] = [
     "tcp(7)",
     "unix(7)",
     "vfork(2)",
-    "readv(2)",
 ];

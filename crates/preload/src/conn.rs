@@ -135,7 +135,7 @@ impl Conn {
         Self::over(fd, attachment, handout.is_acceptor, 0).inspect(|conn| {
             conn.id.store(handout.id, Ordering::Relaxed);
             conn.is_one_kernel.store(u32::from(handout.medium.is_one_kernel()), Ordering::Relaxed);
-            conn.holding.attacher_pid.store(process::pid(), Ordering::Relaxed);
+            conn.holding.attacher_pid.store(process::id(), Ordering::Relaxed);
         })
     }
 
@@ -594,7 +594,7 @@ impl Conn {
 
     /// Whether the broker gave it to this process.
     pub fn is_own(&self) -> bool {
-        self.holding.attacher_pid.load(Ordering::Relaxed) == process::pid()
+        self.holding.attacher_pid.load(Ordering::Relaxed) == process::id()
     }
 
     /// Who watches without a lock is gone soon. False: not so, as where a handler closes what its

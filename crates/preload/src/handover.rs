@@ -81,17 +81,20 @@ pub fn before_start(image: impl Fn() -> Image) {
 /// Before vfork. The child's numbers are its own, so what it may leave to another program is told
 /// to the kernel now.
 pub extern "C" fn before_vfork() {
-    process::before_lending();
+    process::refresh();
     set::before_start(closes_on_exec);
+    // Last: whatever asks who runs takes it back.
+    process::before_lending();
 }
 
 /// Before clone, which takes a function, a stack and flags.
 pub extern "C" fn before_clone(_: *mut c_void, _: *mut c_void, flags: c_int) {
     const CLONE_FILES: c_int = 0x400;
-    process::before_cloning(flags);
+    process::refresh();
     if flags & CLONE_FILES == 0 {
         set::before_start(closes_on_exec);
     }
+    process::before_cloning(flags);
 }
 
 fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {

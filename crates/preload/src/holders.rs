@@ -78,7 +78,7 @@ pub fn drop_slot(slot: usize) {
 /// Whether this process may offer to receive: the one that reads does, and it may change once
 /// (accepted here, served there). Two that take turns stay on TCP.
 pub fn owns_rx(rx: &Rx) -> bool {
-    let (me, owner) = (process::pid(), rx.owner_pid.load(Ordering::Relaxed));
+    let (me, owner) = (process::id(), rx.owner_pid.load(Ordering::Relaxed));
     if owner == me {
         return true;
     }
@@ -91,7 +91,7 @@ pub fn owns_rx(rx: &Rx) -> bool {
 
 /// This process puts the end into an epoll set. Whether another one may have offered it.
 pub fn watches_rx(rx: &Rx) -> bool {
-    let me = process::pid();
+    let me = process::id();
     let watcher = &rx.watcher_pid;
     let other = watcher.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
     if other.is_err_and(|other| other != me) {
@@ -102,11 +102,11 @@ pub fn watches_rx(rx: &Rx) -> bool {
 
 /// This process closes an end that is in no set of its own.
 pub fn watches_no_more(rx: &Rx) {
-    let _ = rx.watcher_pid.compare_exchange(process::pid(), 0, Ordering::SeqCst, Ordering::Relaxed);
+    let _ = rx.watcher_pid.compare_exchange(process::id(), 0, Ordering::SeqCst, Ordering::Relaxed);
 }
 
 /// Whether a set of another process would not learn of an offer of this one's.
 pub fn is_watched_elsewhere(rx: &Rx) -> bool {
     let watcher = rx.watcher_pid.load(Ordering::SeqCst);
-    watcher != 0 && watcher != process::pid()
+    watcher != 0 && watcher != process::id()
 }

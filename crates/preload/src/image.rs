@@ -7,6 +7,8 @@
 
 use core::ffi::{c_char, c_int};
 
+use yasmin_image::{Library, MAX_SCRIPTS, Machine, Program, Rights, shebang};
+
 use crate::sys::{self, call};
 use crate::{environment, memory, process};
 
@@ -38,9 +40,11 @@ const PATH_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 4096;
 /// In the library's path, wherever it is installed, and in no other library's of this project.
 const LIBRARY: &[u8] = b"libyasmin.so";
-const EM_X86_64: u16 = 62;
-/// Scripts whose interpreters are scripts: as far as the kernel goes.
-const DEPTH: u32 = 5;
+/// x86-64, and no library that it must be loaded with: so musl's loader takes it as well.
+const OURS: Library = Library {
+    machine: Machine { is_64: true, little_endian: true, architecture: 62 },
+    needs_libraries: false,
+};
 
 struct File(c_int);
 
@@ -68,7 +72,7 @@ pub unsafe fn of(name: Name, environment: *const *const c_char) -> Image {
         Opened::Unreadable => Image::Plain,
         Opened::File(file) => {
             // SAFETY: the caller's environment.
-            if unsafe { names_library(environment) } && is_dynamic(&file, DEPTH) {
+            if unsafe { names_library(environment) } && is_loaded_into(&file, MAX_SCRIPTS) {
                 Image::Library
             } else {
                 Image::Plain
@@ -171,51 +175,67 @@ pub fn is_in(pid: u32) -> bool {
     }
 }
 
-/// Whether the file is an ELF program with an interpreter, or a script for one, and keeps its
-/// user's rights: then the loader heeds LD_PRELOAD.
-fn is_dynamic(file: &File, depth: u32) -> bool {
+/// Whether the loader of the file, or of the one that interprets it, heeds LD_PRELOAD.
+fn is_loaded_into(file: &File, scripts: usize) -> bool {
     let mut head = [0u8; HEAD_BYTES];
     let len = read_at(file, &mut head, 0);
     let head = &head[..len];
     if raises_rights(file) {
         return false;
     }
-    if let Some(line) = head.strip_prefix(b"#!") {
-        return depth > 0 && interpreter_is_dynamic(line, depth - 1);
+    if let Some((interpreter, _)) = shebang(head) {
+        return scripts > 0 && is_loaded_into_interpreter(interpreter, scripts - 1);
     }
     let is_elf64 = head.len() >= 64 && head.starts_with(b"\x7fELF\x02");
-    is_elf64 && head[18..20] == EM_X86_64.to_le_bytes() && has_interpreter(file, head)
-}
-
-fn interpreter_is_dynamic(line: &[u8], depth: u32) -> bool {
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or(line).trim_ascii_start();
-    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-    let mut path = [0u8; PATH_BYTES];
-    if end == 0 || end >= PATH_BYTES {
+    if !is_elf64 {
         return false;
     }
-    path[..end].copy_from_slice(&line[..end]);
+    let mut path = [0u8; PATH_BYTES];
+    let machine = Machine {
+        is_64: true,
+        little_endian: head[5] == 1,
+        architecture: u16::from_le_bytes([head[18], head[19]]),
+    };
+    let interpreter = interpreter_of(file, head, &mut path);
+    yasmin_image::loads(&Program { machine, interpreter }, &OURS).is_ok()
+}
+
+fn is_loaded_into_interpreter(name: &[u8], scripts: usize) -> bool {
+    let mut path = [0u8; PATH_BYTES];
+    if name.len() >= PATH_BYTES {
+        return false;
+    }
+    path[..name.len()].copy_from_slice(name);
     match open_at(AT_FDCWD, path.as_ptr().cast()) {
-        Opened::File(file) => is_dynamic(&file, depth),
+        Opened::File(file) => is_loaded_into(&file, scripts),
         _ => false,
     }
 }
 
-fn has_interpreter(file: &File, head: &[u8]) -> bool {
-    const PT_INTERP: u32 = 3;
+/// The path in the file's PT_INTERP, in `path`.
+fn interpreter_of<'a>(file: &File, head: &[u8], path: &'a mut [u8]) -> Option<&'a [u8]> {
+    const PT_INTERP: u64 = 3;
     const ENTRY_BYTES: usize = 56;
-    let number = |at: usize, len: usize| {
-        head[at..at + len].iter().rev().fold(0usize, |sum, byte| sum << 8 | usize::from(*byte))
+    let number = |bytes: &[u8], at: usize, len: usize| {
+        bytes[at..at + len].iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
     };
-    let (offset, size, count) = (number(32, 8), number(54, 2), number(56, 2));
+    let offset = number(head, 32, 8) as usize;
+    let (size, count) = (number(head, 54, 2) as usize, number(head, 56, 2) as usize);
     if size < ENTRY_BYTES {
-        return false;
+        return None;
     }
-    (0..count.min(128)).any(|nth| {
-        let mut kind = [0u8; 4];
-        let at = offset.wrapping_add(nth * size);
-        read_at(file, &mut kind, at) == kind.len() && u32::from_le_bytes(kind) == PT_INTERP
-    })
+    (0..count.min(128))
+        .find_map(|nth| {
+            let mut entry = [0u8; ENTRY_BYTES];
+            let is_read = read_at(file, &mut entry, offset.wrapping_add(nth * size)) == ENTRY_BYTES;
+            (is_read && number(&entry, 0, 4) == PT_INTERP)
+                .then(|| (number(&entry, 8, 8) as usize, number(&entry, 32, 8) as usize))
+        })
+        .and_then(|(at, len)| {
+            let room = path.get_mut(..len)?;
+            let got = read_at(file, room, at);
+            (got == len).then_some(&*room)
+        })
 }
 
 fn read_at(file: &File, to: &mut [u8], at: usize) -> usize {
@@ -224,7 +244,7 @@ fn read_at(file: &File, to: &mut [u8], at: usize) -> usize {
     usize::try_from(ret).unwrap_or(0)
 }
 
-/// Set-user-id of another user, or set-group-id, or capabilities that the user does not have anyway.
+/// True too where nothing can be learnt of the file.
 fn raises_rights(file: &File) -> bool {
     const MODE: usize = 24;
     const UID: usize = 28;
@@ -238,8 +258,7 @@ fn raises_rights(file: &File) -> bool {
     let (uid, gid) = process::effective_ids();
     let name = c"security.capability".as_ptr();
     // SAFETY: a C string; the kernel only says how long the attribute is.
-    let has_capabilities = uid != 0 && unsafe { call!(fgetxattr, file.0, name, 0, 0) } > 0;
-    has_capabilities
-        || word(MODE) & 0o4000 != 0 && word(UID) != uid
-        || word(MODE) & 0o2000 != 0 && word(GID) != gid
+    let has_capabilities = unsafe { call!(fgetxattr, file.0, name, 0, 0) } > 0;
+    let rights = Rights { mode: word(MODE), uid: word(UID), gid: word(GID), has_capabilities };
+    yasmin_image::gained(&rights, uid, gid).is_some()
 }

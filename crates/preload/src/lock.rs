@@ -216,7 +216,7 @@ impl<'a> Guard<'a> {
     /// and `robbed` puts in order what it may have left half done.
     #[cold]
     pub fn and_shared(mut self, shared: &'a AtomicU64, robbed: impl FnOnce()) -> Taken<'a> {
-        let me = u64::from(process::pid()) << 32 | u64::from(me());
+        let me = u64::from(process::id()) << 32 | u64::from(me());
         let take = |from| shared.compare_exchange(from, me, Ordering::Acquire, Ordering::Relaxed);
         let (mut tries, mut until_ns, mut nap_ns) = (0u32, 0, SHORT_NAP_NS);
         while let Err(holder) = take(0) {
@@ -246,7 +246,7 @@ impl<'a> Guard<'a> {
 
 /// Whether the holder's process has ended, waited for by its parent or not.
 fn is_dead(holder: u64) -> bool {
-    let pid = holder >> 32;
+    let Some(pid) = process::pid_of((holder >> 32) as u32) else { return false };
     // SAFETY: no memory involved.
     let process = unsafe { call!(pidfd_open, pid, 0) };
     if process >= 0 {

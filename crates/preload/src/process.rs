@@ -14,6 +14,11 @@ use crate::thread::thread_word;
 /// it was forked.
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
+/// Tells PID namespaces apart: what is left of this one's number (namespaces(7)) in ten bits.
+static SPACE: AtomicU32 = AtomicU32::new(UNKNOWN_SPACE);
+/// No PID has more (PID_MAX_LIMIT, proc(5)).
+const PID_BITS: u32 = 22;
+const UNKNOWN_SPACE: u32 = 1022;
 /// A fork is under way: no channel is attached until it is done.
 static FORKING: AtomicBool = AtomicBool::new(false);
 /// What puts a forked child's connections in order (`fork`).
@@ -25,6 +30,7 @@ const MADV_WIPEONFORK: usize = 18;
 pub fn start(in_child: fn()) {
     IN_CHILD.store(in_child as *mut c_void, Ordering::Release);
     PID.store(sys::getpid(), Ordering::Relaxed);
+    SPACE.store(own_space(), Ordering::Relaxed);
     if let Some(page) = sys::map_private(4096) {
         // SAFETY: a page of ours.
         unsafe { call!(madvise, page, 4096, MADV_WIPEONFORK) };
@@ -39,6 +45,31 @@ pub fn pid() -> u32 {
     PID.load(Ordering::Relaxed)
 }
 
+/// Names this process among those that share a connection. A fork may lead into another PID
+/// namespace, where the same number means somebody else.
+pub fn id() -> u32 {
+    SPACE.load(Ordering::Relaxed) << PID_BITS | pid()
+}
+
+/// The PID here of the process that `id` names. `None`: it is of another namespace, and nothing
+/// can be learnt of it.
+pub fn pid_of(id: u32) -> Option<u32> {
+    let space = id >> PID_BITS;
+    let is_here = space == SPACE.load(Ordering::Relaxed) && space != UNKNOWN_SPACE;
+    is_here.then_some(id & ((1 << PID_BITS) - 1))
+}
+
+fn own_space() -> u32 {
+    // "pid:[4026531836]"
+    let mut name = [0u8; 32];
+    let path = c"/proc/self/ns/pid".as_ptr();
+    // SAFETY: a C string and a buffer of ours.
+    let len = unsafe { call!(readlink, path, name.as_mut_ptr(), name.len()) };
+    let digits = name[..usize::try_from(len).unwrap_or(0)].iter().filter(|c| c.is_ascii_digit());
+    let number = digits.fold(0u64, |sum, digit| sum.wrapping_mul(10) + u64::from(digit - b'0'));
+    if number == 0 { UNKNOWN_SPACE } else { (number % u64::from(UNKNOWN_SPACE)) as u32 }
+}
+
 /// In a child: it is one, by now. True: nobody has noticed it before.
 pub fn turns_child() -> bool {
     let mark = MARK.load(Ordering::Relaxed);
@@ -47,6 +78,10 @@ pub fn turns_child() -> bool {
         return false;
     }
     PID.store(sys::getpid(), Ordering::Relaxed);
+    // Whose parent is in another namespace sees none (getppid(2)).
+    if sys::getppid() == 0 {
+        SPACE.store(own_space(), Ordering::Relaxed);
+    }
     true
 }
 
@@ -149,7 +184,8 @@ pub fn calls_return() -> bool {
 }
 
 /// Whether a signal or a debugger has stopped the process.
-pub fn is_stopped(pid: u32) -> bool {
+pub fn is_stopped(id: u32) -> bool {
+    let Some(pid) = pid_of(id) else { return false };
     // The name, in brackets and at most 15 bytes long, may hold brackets too.
     let mut stat = [0u8; 64];
     let Some(file) = open_file_of(pid, b"stat") else { return false };

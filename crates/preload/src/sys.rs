@@ -183,6 +183,12 @@ pub fn abort() -> ! {
     }
 }
 
+/// 0: the parent is in another PID namespace.
+pub fn getppid() -> u32 {
+    // SAFETY: no memory involved.
+    unsafe { call!(getppid) as u32 }
+}
+
 pub fn getpid() -> u32 {
     // SAFETY: no memory involved.
     unsafe { call!(getpid) as u32 }

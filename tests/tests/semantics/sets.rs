@@ -565,6 +565,27 @@ fn change_and_exec(duo: &mut Duo, exec: &str) {
     duo.b("recvall C 100");
 }
 
+/// What a child in borrowed memory does with a number is none of its parent's set's business.
+#[test]
+fn a_borrower_takes_nothing_out() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+et");
+        for how in ["dup2", "close", "closesocket", "closeset", "closerange", "dup2"] {
+            // What it closes it would take out of the set, and the unread bytes with it.
+            duo.a("send C 100");
+            duo.b(&format!("vforked C {how}"));
+            duo.b("unread C");
+            duo.b("epwait E 1000");
+            duo.b("recvall C 100");
+            duo.b("recv C 1 dontwait");
+            duo.b("send C 100");
+            duo.a("recvall C 100");
+        }
+    });
+}
+
 /// So has a program that is started, and it sees what its parent changes later.
 #[test]
 fn a_started_program_sees_every_change() {

@@ -6,6 +6,7 @@
  *   starved realtime       two SCHED_FIFO threads and a hog between them, on one CPU
  *   starved stopped N      of two processes that send, one is stopped N times
  *   starved reader N       of two processes that receive, one is stopped N times
+ *   starved apart          two processes send, one of them in a PID namespace of its own
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -218,6 +219,29 @@ static void stopped(int rounds, int sends)
 	waitpid(other, 0, 0);
 }
 
+/* Each sees the other's PID as nobody's, and yet it lives. */
+static void apart(void)
+{
+	pid_t one = child(0, 1);
+	if (unshare(CLONE_NEWPID)) {
+		counts->stop = 1;
+		printf("skipped: no PID namespaces\n");
+		exit(0);
+	}
+	pid_t other = child(1, 1);
+	/* Both take part, long enough to meet each other inside a call. */
+	for (double since = now(); now() - since < 1 || counts->sent[0] < 1 << 20 || counts->sent[1] < 1 << 20;) {
+		if (now() - since > 30) {
+			printf("stood still\n");
+			break;
+		}
+		usleep(1000);
+	}
+	counts->stop = 1;
+	waitpid(one, 0, 0);
+	waitpid(other, 0, 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
@@ -241,6 +265,8 @@ int main(int argc, char **argv)
 		send(s, &c, 1, 0);
 	if (rounds)
 		stopped(rounds, !reads);
+	else if (argv[1][0] == 'a')
+		apart();
 	else
 		realtime();
 	/* What was still under way when the readers stopped. */

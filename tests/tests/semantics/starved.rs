@@ -1,7 +1,7 @@
 //! A thread or a process that does not go on, in the middle of a call on a connection that others
 //! use too: they go on. In C, for the scheduling.
 //!
-//! Holds: sched(7), spec/wire.md 5.6.
+//! Holds: sched(7), pid_namespaces(7), spec/wire.md 5.6.
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
@@ -41,6 +41,11 @@ fn real_time_threads_on_one_cpu() {
 #[test]
 fn a_sibling_that_sends_is_stopped() {
     check(&["stopped", "150"]);
+}
+
+#[test]
+fn a_sibling_in_another_pid_namespace_is_not_taken_for_dead() {
+    check(&["apart"]);
 }
 
 #[test]

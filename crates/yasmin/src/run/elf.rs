@@ -6,6 +6,7 @@ use std::path::Path;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
+use yasmin_image::{Library, Machine, Program};
 
 /// How a program is loaded, as far as preloading cares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,14 +18,6 @@ pub struct Image {
     pub needs_libraries: bool,
     /// Built by the Go toolchain.
     pub go: bool,
-}
-
-/// Class, byte order and architecture: those of program and library must be equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
-    pub is_64: bool,
-    pub little_endian: bool,
-    pub architecture: u16,
 }
 
 /// Reads `path`; `None` if it is no ELF file that makes sense.
@@ -75,17 +68,27 @@ where
         .any(|section| sections.section_name(endian, section).is_ok_and(|found| found == name))
 }
 
-impl std::fmt::Display for Machine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let bits = if self.is_64 { 64 } else { 32 };
-        match self.architecture {
-            elf::EM_386 => f.write_str("i386"),
-            elf::EM_X86_64 if self.is_64 => f.write_str("x86-64"),
-            elf::EM_X86_64 => f.write_str("x32"),
-            elf::EM_AARCH64 => f.write_str("aarch64"),
-            elf::EM_ARM => f.write_str("arm"),
-            elf::EM_RISCV => write!(f, "riscv{bits}"),
-            other => write!(f, "{bits}-bit machine {other}"),
-        }
+impl Image {
+    pub fn as_program(&self) -> Program<'_> {
+        let interpreter = self.interpreter.as_deref().map(str::as_bytes);
+        Program { machine: self.machine, interpreter }
+    }
+
+    pub fn as_library(&self) -> Library {
+        Library { machine: self.machine, needs_libraries: self.needs_libraries }
+    }
+}
+
+/// As people name it.
+pub fn name(machine: Machine) -> String {
+    let bits = if machine.is_64 { 64 } else { 32 };
+    match machine.architecture {
+        elf::EM_386 => "i386".to_owned(),
+        elf::EM_X86_64 if machine.is_64 => "x86-64".to_owned(),
+        elf::EM_X86_64 => "x32".to_owned(),
+        elf::EM_AARCH64 => "aarch64".to_owned(),
+        elf::EM_ARM => "arm".to_owned(),
+        elf::EM_RISCV => format!("riscv{bits}"),
+        other => format!("{bits}-bit machine {other}"),
     }
 }

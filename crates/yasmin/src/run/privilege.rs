@@ -6,25 +6,21 @@ use std::path::Path;
 
 use rustix::fs::StatVfsMountFlags;
 use rustix::process::{getgid, getuid};
-
-const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2000;
-const GROUP_EXEC: u32 = 0o0010;
+use yasmin_image::{Gain, Rights};
 
 /// Which privilege the program gains for this user, if any.
 pub fn gained(path: &Path) -> Option<&'static str> {
     let meta = path.metadata().ok()?;
-    let (uid, gid) = (getuid(), getgid());
-    let gain = if meta.mode() & SET_UID != 0 && meta.uid() != uid.as_raw() {
-        "setuid"
-    } else if meta.mode() & (SET_GID | GROUP_EXEC) == SET_GID | GROUP_EXEC
-        && meta.gid() != gid.as_raw()
-    {
-        "setgid"
-    } else if !uid.is_root() && has_file_capabilities(path) {
-        "has file capabilities"
-    } else {
-        return None;
+    let rights = Rights {
+        mode: meta.mode(),
+        uid: meta.uid(),
+        gid: meta.gid(),
+        has_capabilities: has_file_capabilities(path),
+    };
+    let gain = match yasmin_image::gained(&rights, getuid().as_raw(), getgid().as_raw())? {
+        Gain::SetUid => "setuid",
+        Gain::SetGid => "setgid",
+        Gain::Capabilities => "has file capabilities",
     };
     (!is_ignored(path)).then_some(gain)
 }

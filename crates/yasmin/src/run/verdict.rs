@@ -6,11 +6,11 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use yasmin_image::{MAX_SCRIPTS, Refusal, shebang};
+
 use super::elf::{self, Image};
 use super::{lookup, privilege};
 
-/// How many scripts may interpret each other; the kernel's limit.
-const MAX_SCRIPTS: usize = 5;
 /// What the kernel reads of a script to find its interpreter.
 const SHEBANG_BYTES: usize = 256;
 /// What execvp runs a file with that the kernel does not know.
@@ -48,48 +48,26 @@ pub fn of(path: &Path, arguments: &[OsString], library: &Path) -> Verdict {
 
 fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
     let path = path.display();
-    let Some(interpreter) = &image.interpreter else {
-        let kind = if image.go { "a static Go program" } else { "statically linked" };
-        return Verdict::ChildrenOnly(format!("{path} is {kind}, nothing can be preloaded"));
-    };
-    if image.machine != library.machine {
-        let (theirs, ours) = (image.machine, library.machine);
-        return Verdict::Never(format!("{path} is built for {theirs}, the library for {ours}"));
-    }
-    match Loader::of(interpreter) {
-        Loader::Glibc => {}
-        // musl cannot load glibc for the library's sake.
-        Loader::Musl if library.needs_libraries => {
-            return Verdict::Never(format!("{path} is linked with musl, the library needs glibc"));
-        }
-        Loader::Musl => {}
-        Loader::Other => {
-            return Verdict::Never(format!("{path} uses an unknown loader, {interpreter}"));
-        }
-    }
-    if image.go {
-        return Verdict::ChildrenOnly(format!(
+    let refused = yasmin_image::loads(&image.as_program(), &library.as_library());
+    let interpreter = image.interpreter.as_deref().unwrap_or_default();
+    match refused {
+        Ok(()) if image.go => Verdict::ChildrenOnly(format!(
             "{path} is a Go program, whose network calls do not go through libc"
-        ));
-    }
-    Verdict::Accelerated
-}
-
-enum Loader {
-    Glibc,
-    Musl,
-    Other,
-}
-
-impl Loader {
-    fn of(interpreter: &str) -> Self {
-        let name = interpreter.rsplit('/').next().unwrap_or(interpreter);
-        if name.starts_with("ld-musl-") {
-            Self::Musl
-        } else if name.starts_with("ld-linux") || name.starts_with("ld64.so") {
-            Self::Glibc
-        } else {
-            Self::Other
+        )),
+        Ok(()) => Verdict::Accelerated,
+        Err(Refusal::Static) => {
+            let kind = if image.go { "a static Go program" } else { "statically linked" };
+            Verdict::ChildrenOnly(format!("{path} is {kind}, nothing can be preloaded"))
+        }
+        Err(Refusal::Machine) => {
+            let [theirs, ours] = [image, library].map(|image| elf::name(image.machine));
+            Verdict::Never(format!("{path} is built for {theirs}, the library for {ours}"))
+        }
+        Err(Refusal::NeedsGlibc) => {
+            Verdict::Never(format!("{path} is linked with musl, the library needs glibc"))
+        }
+        Err(Refusal::UnknownLoader) => {
+            Verdict::Never(format!("{path} uses an unknown loader, {interpreter}"))
         }
     }
 }
@@ -114,7 +92,7 @@ fn final_program(path: &Path, arguments: &[OsString]) -> PathBuf {
         }
         let Some((interpreter, argument)) = shebang(head) else { return PathBuf::from(SHELL) };
         behind_env = first_program(argument.split(|byte| *byte == b' ').map(OsStr::from_bytes));
-        path = interpreter;
+        path = PathBuf::from(OsStr::from_bytes(interpreter));
     }
     path
 }
@@ -126,15 +104,6 @@ fn first_program<'a>(arguments: impl Iterator<Item = &'a OsStr>) -> Option<PathB
         !bytes.is_empty() && !bytes.starts_with(b"-") && !bytes.contains(&b'=')
     };
     lookup::find(arguments.into_iter().find(is_program)?).ok()
-}
-
-/// Interpreter and argument of a script.
-fn shebang(head: &[u8]) -> Option<(PathBuf, &[u8])> {
-    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?.trim_ascii();
-    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-    let (interpreter, argument) = line.split_at(end);
-    let interpreter = PathBuf::from(OsStr::from_bytes(interpreter));
-    (end > 0).then(|| (interpreter, argument.trim_ascii()))
 }
 
 #[cfg(test)]
