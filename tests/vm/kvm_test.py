@@ -12,6 +12,7 @@ import kvm  # first: it says where the lab's state is
 
 import check
 import check_kvm_memory  # noqa: F401  (registers its checks)
+import check_kvm_rings  # noqa: F401
 
 
 def main():
@@ -27,6 +28,7 @@ def main():
     try:
         sys.exit(check.main(options.names))
     finally:
+        check_kvm_rings.host_down()
         if not was_up and not options.keep:
             kvm.down()
 

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use yasmin_ring::{Block, Pages};
-use yasmin_wire::layout;
+use yasmin_wire::{Medium, layout};
 
 use crate::region::{Filling, Mapping, Region};
 use crate::side::{SIDE_BYTES, SIDE_VERSION, Side};
@@ -15,16 +15,24 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Maps a channel of `max_class` that begins where `channel` does, and a side page. `None`:
+    /// Maps a channel of `max_class` that begins where `channel` does, in `medium`'s memory, and a
+    /// side page. `None`:
     /// one of them is not what it should be, or there is no memory.
-    pub fn map(channel: Region, side: Region, max_class: u8, filling: Filling) -> Option<Self> {
+    pub fn map(
+        channel: Region,
+        medium: Medium,
+        side: Region,
+        max_class: u8,
+        filling: Filling,
+    ) -> Option<Self> {
         if max_class > layout::MAX_CLASS {
             return None;
         }
         let channel = channel.slice(0, layout::channel_bytes(max_class))?;
         let side = side.slice(0, SIDE_BYTES)?;
         // A page is never worth unlocking.
-        let (channel, side) = (channel.map(filling).ok()?, side.map(Filling::Usual).ok()?);
+        let channel = channel.map_from(medium, filling).ok()?;
+        let side = side.map(Filling::Usual).ok()?;
         let attachment = Self { channel, side, max_class };
         let version = attachment.side().version.load(Ordering::Relaxed);
         (version == SIDE_VERSION).then_some(attachment)

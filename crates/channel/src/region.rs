@@ -1,12 +1,13 @@
 //! A region: part of the memory behind a descriptor, which several programs map.
 //!
-//! Where its pages come from is its medium's affair. The first medium is `memfd`; whoever maps a
-//! region asks only that no access to it can ever fault.
+//! Where its pages come from is its medium's affair; whoever maps a region asks only that no access
+//! to it can ever fault.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
 
 use syscalls::{Errno, Sysno, syscall};
+use yasmin_wire::Medium;
 
 const PROT_READ: usize = 1;
 const PROT_WRITE: usize = 2;
@@ -75,6 +76,19 @@ impl Region {
         }
         // SAFETY: nobody can cut it.
         unsafe { self.map_trusted(filling) }
+    }
+
+    /// Maps a region of that medium, as the program's broker says: a memfd has to be sound, for the
+    /// other one its driver vouches.
+    ///
+    /// # Errors
+    /// EINVAL: it is not sound. Else the kernel's.
+    pub fn map_from(&self, medium: Medium, filling: Filling) -> Result<Mapping, Errno> {
+        match medium {
+            Medium::Memfd => self.map(filling),
+            // SAFETY: the driver keeps a slice's pages for as long as it is mapped.
+            Medium::Ivshmem => unsafe { self.map_trusted(filling) },
+        }
     }
 
     /// The same for a file whose owner is trusted not to cut it.

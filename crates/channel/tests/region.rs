@@ -7,6 +7,7 @@ use yasmin_channel::attachment::Attachment;
 use yasmin_channel::region::{Filling, Region};
 use yasmin_channel::side::{SIDE_BYTES, SIDE_VERSION};
 use yasmin_channel::{Errno, bytes, memfd};
+use yasmin_wire::Medium;
 
 const PAGE: usize = 4096;
 
@@ -85,7 +86,8 @@ fn an_end_is_attached_to_what_is_whole_alone() {
     const CLASS: u8 = 2;
     let (channel, side) = (memory(PAGE + bytes(CLASS)), memory(SIDE_BYTES));
     let slice = channel.region.slice(PAGE, bytes(CLASS)).unwrap();
-    let attach = |channel, side, class| Attachment::map(channel, side, class, Filling::Usual);
+    let attach =
+        |channel, side, class| Attachment::map(channel, Medium::Memfd, side, class, Filling::Usual);
     // Of no version yet.
     assert!(attach(slice, side.region, CLASS).is_none());
     let page = side.region.map(Filling::Usual).unwrap();

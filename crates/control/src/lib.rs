@@ -12,12 +12,13 @@ pub mod negative;
 pub mod segment;
 #[cfg(feature = "status")]
 pub mod status;
+pub mod uplink;
 
 pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker};
 
 /// Version of these messages. A broker answers a HELLO of another version with REFUSED and
 /// closes; the library then leaves everything on TCP.
-pub const CONTROL_VERSION: u32 = 5;
+pub const CONTROL_VERSION: u32 = 6;
 
 /// File name of the broker's socket in its directory.
 pub const SOCKET_NAME: &str = "broker.sock";

@@ -8,6 +8,7 @@
 //! connection's end.
 
 use crate::guest::Endpoint;
+use yasmin_wire::Medium;
 
 /// Size of every message.
 pub const MESSAGE_BYTES: usize = 64;
@@ -27,6 +28,14 @@ impl Role {
     /// Index of the direction on which this end sends.
     pub const fn sends_on(self) -> usize {
         self as usize
+    }
+
+    /// That of the peer.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Connector => Self::Acceptor,
+            Self::Acceptor => Self::Connector,
+        }
     }
 
     const fn decode(raw: u32) -> Result<Self, BadMessage> {
@@ -94,9 +103,9 @@ pub enum FromBroker {
     Welcome { version: u32 },
     /// HELLO or STATUS of a version that this broker does not speak.
     Refused { version: u32 },
-    /// Two descriptors beside it: the channel's memfd and the end's own side page.
+    /// Two descriptors beside it: the channel's memory and the end's own side page.
     /// `cookie` is SO_COOKIE of the socket that was offered as `id`.
-    Channel { id: u64, cookie: u64, role: Role, max_class: u8, first_class: u8 },
+    Channel { id: u64, cookie: u64, role: Role, max_class: u8, first_class: u8, medium: Medium },
     /// `id` stays on TCP.
     Decline { id: u64, reason: Decline },
     /// One descriptor beside it: a memfd with `len_bytes` of JSON, `status::Status`.
@@ -150,7 +159,7 @@ pub enum Decline {
 }
 
 impl Decline {
-    const fn decode(raw: u32) -> Result<Self, BadMessage> {
+    pub(crate) const fn decode(raw: u32) -> Result<Self, BadMessage> {
         Ok(match raw {
             1 => Self::NotTcp,
             2 => Self::SelfConnected,
@@ -198,6 +207,7 @@ pub enum BadMessage {
     Class { value: u64 },
     Reason { value: u32 },
     Port { value: u64 },
+    Medium { value: u64 },
 }
 
 const HELLO: u32 = 1;
@@ -386,12 +396,12 @@ impl FromBroker {
         match self {
             Self::Welcome { version } => Fields::new(WELCOME, version, 0),
             Self::Refused { version } => Fields::new(REFUSED, version, 0),
-            Self::Channel { id, cookie, role, max_class, first_class } => Fields {
+            Self::Channel { id, cookie, role, max_class, first_class, medium } => Fields {
                 kind: CHANNEL,
                 a: role as u32,
                 id,
                 b: cookie,
-                c: u64::from(max_class) | u64::from(first_class) << 8,
+                c: u64::from(max_class) | u64::from(first_class) << 8 | (medium as u64) << 16,
             },
             Self::Decline { id, reason } => Fields::new(DECLINE, reason as u32, id),
             Self::Status { len_bytes } => {
@@ -414,17 +424,15 @@ impl FromBroker {
             WELCOME => Self::Welcome { version: fields.a },
             REFUSED => Self::Refused { version: fields.a },
             CHANNEL => {
-                let (max_class, first_class) = (class(fields.c & 0xff)?, class(fields.c >> 8)?);
+                let (max_class, first_class) =
+                    (class(fields.c & 0xff)?, class(fields.c >> 8 & 0xff)?);
                 if first_class > max_class {
                     return Err(BadMessage::Class { value: u64::from(first_class) });
                 }
-                Self::Channel {
-                    id: fields.id,
-                    cookie: fields.b,
-                    role: Role::decode(fields.a)?,
-                    max_class,
-                    first_class,
-                }
+                let (role, value) = (Role::decode(fields.a)?, fields.c >> 16);
+                let medium = Medium::decode(value).ok_or(BadMessage::Medium { value })?;
+                let (id, cookie) = (fields.id, fields.b);
+                Self::Channel { id, cookie, role, max_class, first_class, medium }
             }
             DECLINE => Self::Decline { id: fields.id, reason: Decline::decode(fields.a)? },
             STATUS_REPLY => Self::Status { len_bytes: fields.b },

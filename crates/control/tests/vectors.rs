@@ -6,6 +6,7 @@ use yasmin_control::message::COMM_BYTES;
 use yasmin_control::{
     BadMessage, CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker,
 };
+use yasmin_wire::Medium;
 
 fn bytes(text: &str) -> Vec<u8> {
     (0..text.len())
@@ -119,6 +120,11 @@ fn from_broker(case: &Value) -> FromBroker {
             role: role(case),
             max_class: number(case, "max_class") as u8,
             first_class: number(case, "first_class") as u8,
+            medium: match case["medium"].as_str() {
+                None => Medium::Memfd,
+                Some("ivshmem") => Medium::Ivshmem,
+                Some(other) => panic!("medium {other}"),
+            },
         },
         "decline" => FromBroker::Decline { id: hex(case, "id"), reason: reason(case) },
         "status" => FromBroker::Status { len_bytes: hex(case, "len_bytes") },
@@ -140,6 +146,7 @@ fn bad(case: &Value) -> BadMessage {
         "class" => BadMessage::Class { value },
         "reason" => BadMessage::Reason { value: value as u32 },
         "port" => BadMessage::Port { value },
+        "medium" => BadMessage::Medium { value },
         other => panic!("error {other}"),
     }
 }

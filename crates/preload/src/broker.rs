@@ -440,14 +440,14 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
             RETRY_AT_TICKS.store(u64::MAX, Ordering::Relaxed);
             None
         }
-        FromBroker::Channel { id, cookie, role, max_class, .. } => {
+        FromBroker::Channel { id, cookie, role, max_class, medium, .. } => {
             // Where this process has one number left, one comes alone.
             let Some([channel_fd, side_fd]) = passed.take_both() else {
                 send(ToBroker::Release { id }, &[]);
                 return Some(Reply::Declined { id, is_shared: false });
             };
             let is_acceptor = role == Role::Acceptor;
-            let handout = Handout { id, is_acceptor, max_class, channel_fd, side_fd };
+            let handout = Handout { id, is_acceptor, max_class, medium, channel_fd, side_fd };
             Some(Reply::Channel { handout, cookie })
         }
         FromBroker::Decline { id, reason } => {

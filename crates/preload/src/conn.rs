@@ -12,6 +12,7 @@ use yasmin_channel::region::Region;
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_channel::{self as channel};
 use yasmin_ring::{Pages, Park, Phase, Receiver, Sender};
+use yasmin_wire::Medium;
 
 use crate::lock::{Guard, Taken};
 use crate::slab::{Pooled, Slab};
@@ -35,6 +36,8 @@ pub struct Conn {
     side: AtomicPtr<Side>,
     max_class: AtomicU32,
     is_acceptor: AtomicU32,
+    /// Not 0: the peer runs under this kernel, and its CPU numbers are ours.
+    is_one_kernel: AtomicU32,
     /// One of the descriptors, for asking the kernel.
     fd: AtomicI32,
     /// How many descriptors of this process name it.
@@ -113,6 +116,7 @@ pub struct Handout {
     pub id: u64,
     pub is_acceptor: bool,
     pub max_class: u8,
+    pub medium: Medium,
     pub channel_fd: c_int,
     pub side_fd: c_int,
 }
@@ -123,12 +127,14 @@ impl Conn {
         let bytes = channel::bytes(handout.max_class);
         let attachment = Attachment::map(
             Region::first(handout.channel_fd, bytes),
+            handout.medium,
             Region::first(handout.side_fd, SIDE_BYTES),
             handout.max_class,
             sys::filling(bytes),
         )?;
         Self::over(fd, attachment, handout.is_acceptor, 0).inspect(|conn| {
             conn.id.store(handout.id, Ordering::Relaxed);
+            conn.is_one_kernel.store(u32::from(handout.medium.is_one_kernel()), Ordering::Relaxed);
             conn.holding.attacher_pid.store(process::id(), Ordering::Relaxed);
         })
     }
@@ -149,11 +155,20 @@ impl Conn {
         conn.fd.store(fd, Ordering::Relaxed);
         conn.fds.store(1, Ordering::Relaxed);
         conn.id.store(0, Ordering::Relaxed);
+        conn.is_one_kernel.store(1, Ordering::Relaxed);
         conn.rx.reset(read_before);
         conn.tx.reset();
         conn.settings.reset();
         conn.holding.reset();
         Some(conn)
+    }
+
+    /// This thread's CPU, as its peer is to see it: a number of another kernel's says nothing there.
+    pub fn shown_cpu(&self) -> u32 {
+        match self.is_one_kernel.load(Ordering::Relaxed) {
+            0 => spin::NO_CPU,
+            _ => spin::cpu(),
+        }
     }
 
     pub fn fd(&self) -> c_int {

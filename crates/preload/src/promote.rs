@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use yasmin_control::Decline;
+use yasmin_wire::Medium;
 
 use crate::broker::{self, Reply};
 use crate::conn::{Conn, Handout};
@@ -30,8 +31,14 @@ unsafe impl Sync for Waiting {}
 
 impl Waiting {
     const fn new() -> Self {
-        let handout =
-            Handout { id: 0, is_acceptor: false, max_class: 0, channel_fd: -1, side_fd: -1 };
+        let handout = Handout {
+            id: 0,
+            is_acceptor: false,
+            max_class: 0,
+            medium: Medium::Memfd,
+            channel_fd: -1,
+            side_fd: -1,
+        };
         Self { used: AtomicU32::new(0), handout: core::cell::UnsafeCell::new(handout) }
     }
 }

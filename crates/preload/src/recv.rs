@@ -320,7 +320,7 @@ impl Source for Locked<'_, '_> {
             tcp::set_peek_offset(self.io.fd, offset.saturating_sub(len));
         }
         self.io.conn.side().rx.ring_bytes.add(len as u64);
-        let cpu = spin::cpu();
+        let cpu = self.io.conn.shown_cpu();
         if self.receiver.block.receiver_cpu() != cpu {
             self.receiver.block.set_receiver_cpu(cpu);
         }

@@ -20,6 +20,7 @@ use yasmin_channel::memfd;
 use yasmin_channel::region::Region;
 use yasmin_channel::residue::{CHANNEL_AT, MAGIC, MARK, SIDE_AT, VERSION};
 use yasmin_channel::side::SIDE_BYTES;
+use yasmin_wire::Medium;
 use yasmin_wire::layout::{self, class_bytes};
 
 use crate::conn::Conn;
@@ -309,7 +310,7 @@ const fn regions(number: c_int, max_class: u8) -> [Region; 2] {
 fn map(number: c_int, header: &Header) -> Option<Attachment> {
     let max_class = header.max_class as u8;
     let [side, channel] = regions(number, max_class);
-    Attachment::map(channel, side, max_class, sys::filling(channel.len_bytes))
+    Attachment::map(channel, Medium::Memfd, side, max_class, sys::filling(channel.len_bytes))
 }
 
 fn is_residue(number: c_int) -> bool {

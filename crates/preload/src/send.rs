@@ -241,13 +241,13 @@ impl Io<'_> {
         tx.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
         self.conn.side().tx.tcp_bytes.add(ret as u64);
         tx.more_follows.store(u32::from(self.flags & MSG_MORE != 0), Ordering::Relaxed);
-        note_cpu(sender);
+        note_cpu(self.conn, sender);
         sender.hint();
     }
 }
 
-fn note_cpu(sender: &Sender<'_, Pages>) {
-    let cpu = spin::cpu();
+fn note_cpu(conn: &Conn, sender: &Sender<'_, Pages>) {
+    let cpu = conn.shown_cpu();
     if sender.block.sender_cpu() != cpu {
         sender.block.set_sender_cpu(cpu);
     }
@@ -370,7 +370,7 @@ impl Sink for Locked<'_, '_> {
     }
 
     fn publish(&mut self, write: &Write, len: usize, position: u64) -> Result<Publish, Broken> {
-        note_cpu(&self.sender);
+        note_cpu(self.io.conn, &self.sender);
         let published = self.sender.publish(write, len as u32, position);
         if published == Ok(Publish::Done) {
             let conn = self.io.conn;

@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod layout;
+pub mod medium;
 pub mod position;
 pub mod word;
 
+pub use medium::Medium;
 pub use position::Position;
 pub use word::{BadWord, State, Word};
 

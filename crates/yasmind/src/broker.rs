@@ -8,6 +8,7 @@ mod guests;
 mod residues;
 mod segments;
 mod status;
+mod uplink;
 
 pub use self::residues::RESIDUES;
 use crate::budget::Budget;
@@ -20,6 +21,7 @@ use crate::memory::Groups;
 use crate::pairing::Table;
 use crate::proof::Proof;
 use crate::segments::Segments;
+use crate::uplink::Uplink;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
 use yasmin_control::segment::is_request;
@@ -100,6 +102,8 @@ pub struct Broker {
     reports: status::Reports,
     /// `None`: there are none, or we cannot talk to them.
     guests: Option<Guests>,
+    /// `None`: this is no guest, or its host has no broker's port for it.
+    uplink: Option<Uplink>,
     by_vsock: VecDeque<guests::ByVsock>,
     residues: residues::Residues,
     /// `None` until they are found again.
@@ -130,6 +134,7 @@ impl Broker {
             cookies: HashMap::new(),
             table,
             guests: None,
+            uplink: None,
             by_vsock: VecDeque::new(),
             residues: residues::Residues::default(),
             segments: None,

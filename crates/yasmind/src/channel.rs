@@ -58,7 +58,7 @@ pub struct Channel {
     /// Connector, acceptor.
     pub ends: [ChannelEnd; 2],
     pub since: Instant,
-    /// `None` when one end is gone.
+    /// `None` when one end is gone, or in another guest.
     control: Option<Page>,
 }
 
@@ -92,29 +92,42 @@ impl Channel {
         let versions = u64::from(WIRE_VERSION) | u64::from(max_class) << 32;
         control.word(HEADER_VERSION).store(versions.to_le(), Relaxed);
 
-        let make_end = |label: EndLabel| -> io::Result<(ChannelEnd, OwnedFd)> {
-            let memfd = memfd::sealed(c"yasmin-side", SIDE_BYTES)?;
-            let page = Page::map(&memfd)?;
-            page.side().tx_class_limit.store(u32::from(first_class), Relaxed);
-            page.side().class_limit.store(u32::from(first_class), Relaxed);
-            page.side().version.store(SIDE_VERSION, Relaxed);
-            let end = ChannelEnd {
-                label,
-                class: first_class,
-                charged_bytes: end_bytes(first_class),
-                group: None,
-                live: true,
-                last: (0, now),
-                side: page,
-            };
-            Ok((end, memfd))
-        };
         let [connector, acceptor] = labels;
+        let make_end = |label| ChannelEnd::create(label, first_class, first_class, now);
         let (connector, connector_side) = make_end(connector)?;
         let (acceptor, acceptor_side) = make_end(acceptor)?;
         let ends = [connector, acceptor];
         let sides = [connector_side, acceptor_side];
         Ok((Self { ends, since: now, control: Some(control) }, Handout { channel, sides }))
+    }
+
+    /// The part of a channel with another guest that is of this one: the end of `label`, and its
+    /// side page. Memory of the host's is charged to no control group here, so the end fills what
+    /// its peer offers.
+    pub fn create_across(
+        label: EndLabel,
+        first_class: u8,
+        max_class: u8,
+        now: Instant,
+    ) -> io::Result<(Self, OwnedFd)> {
+        let role = label.role;
+        let peer = EndLabel {
+            uid: label.uid,
+            pid: 0,
+            program: "(another guest)".to_owned(),
+            role: role.other(),
+            local: label.peer,
+            peer: label.local,
+        };
+        let (end, side) = ChannelEnd::create(label, first_class, max_class, now)?;
+        // Its page is seen by nobody.
+        let (mut peer, _) = ChannelEnd::create(peer, first_class, max_class, now)?;
+        (peer.live, peer.charged_bytes) = (false, 0);
+        let ends = match role {
+            Role::Connector => [end, peer],
+            Role::Acceptor => [peer, end],
+        };
+        Ok((Self { ends, since: now, control: None }, side))
     }
 
     pub fn end(&self, role: Role) -> &ChannelEnd {
@@ -164,6 +177,30 @@ impl Channel {
 }
 
 impl ChannelEnd {
+    /// With its side page, as a memfd.
+    fn create(
+        label: EndLabel,
+        first_class: u8,
+        fills_class: u8,
+        now: Instant,
+    ) -> io::Result<(Self, OwnedFd)> {
+        let memfd = memfd::sealed(c"yasmin-side", SIDE_BYTES)?;
+        let page = Page::map(&memfd)?;
+        page.side().tx_class_limit.store(u32::from(fills_class), Relaxed);
+        page.side().class_limit.store(u32::from(first_class), Relaxed);
+        page.side().version.store(SIDE_VERSION, Relaxed);
+        let end = Self {
+            label,
+            class: first_class,
+            charged_bytes: end_bytes(first_class),
+            group: None,
+            live: true,
+            last: (0, now),
+            side: page,
+        };
+        Ok((end, memfd))
+    }
+
     fn raise(&mut self, class: u8) {
         self.class = class;
         self.charged_bytes = end_bytes(class);

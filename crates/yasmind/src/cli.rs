@@ -66,6 +66,22 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "/etc/yasmin/hosts")]
     pub hosts: PathBuf,
 
+    /// Be the host's broker of KVM guests, which this file names, and nothing else
+    #[arg(long, value_name = "FILE")]
+    pub host: Option<PathBuf>,
+
+    /// With --host: folder for the memory of guests, in a file system that keeps files in memory
+    #[arg(long, value_name = "FOLDER", default_value = "/dev/shm/yasmin-host")]
+    pub host_memory: PathBuf,
+
+    /// With --host: largest size class of guests' rings
+    #[arg(long, value_name = "CLASS", default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_CLASS)))]
+    pub host_class: u8,
+
+    /// In a KVM guest: the port to the host's broker [default: the virtio-serial port org.yasmin.0]
+    #[arg(long, value_name = "PATH")]
+    pub uplink: Option<PathBuf>,
+
     /// Leave connections to other guests of this host on TCP
     #[arg(long)]
     pub no_guests: bool,

@@ -15,6 +15,7 @@ use crate::segments::{self, Segments, Store};
 use crate::sight::Sight;
 use crate::sys::sockopt;
 use crate::turns::Turns;
+use crate::uplink::{self, Uplink};
 use anyhow::Context;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -52,6 +53,7 @@ const SIGNALS: u64 = 1;
 const GUESTS: u64 = 2;
 const CLOSED: u64 = 3;
 const KEEPER: u64 = 4;
+const UPLINK: u64 = 5;
 
 struct EventLoop {
     epoll: OwnedFd,
@@ -133,6 +135,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         event_loop.watch(&guests, GUESTS)?;
         event_loop.broker.serve_guests(guests);
     }
+    if let Some(uplink) = meet_host(args) {
+        event_loop.watch(&uplink, UPLINK)?;
+        event_loop.broker.serve_uplink(uplink);
+    }
     notify("READY=1");
     event_loop.serve()
 }
@@ -168,6 +174,24 @@ fn meet_guests(args: &Args, table: &Path) -> Option<Guests> {
         Ok(guests) => guests,
         Err(error) => {
             tracing::warn!("connections to other guests stay on TCP: {error:#}");
+            None
+        }
+    }
+}
+
+/// Only the system's broker, which alone may open the port.
+fn meet_host(args: &Args) -> Option<Uplink> {
+    if args.no_guests || !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let path = args.uplink.clone().or_else(uplink::find_port)?;
+    match Uplink::open(&path) {
+        Ok(uplink) => Some(uplink),
+        Err(error) => {
+            let path = path.display();
+            tracing::warn!(
+                "cannot open {path}, so connections to other guests stay on TCP: {error}"
+            );
             None
         }
     }
@@ -235,6 +259,7 @@ impl EventLoop {
                             self.update_interest(token);
                         }
                     }
+                    UPLINK => self.broker.turn_uplink(now),
                     KEEPER => self.broker.keeper_said(),
                     token => self.ready(token, event.flags),
                 }

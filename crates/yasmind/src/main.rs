@@ -14,6 +14,7 @@ mod diag;
 mod event_loop;
 mod facts;
 mod guests;
+mod host;
 mod listener;
 mod memory;
 mod notify;
@@ -24,6 +25,7 @@ mod segments;
 mod sight;
 mod sys;
 mod turns;
+mod uplink;
 
 use clap::Parser;
 use std::io::IsTerminal;
@@ -43,7 +45,11 @@ fn main() -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         };
     }
-    match event_loop::run(&args) {
+    let served = match &args.host {
+        Some(file) => host::run(&args, file),
+        None => event_loop::run(&args),
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use yasmin_control::{Decline, FromBroker, Role, Socket};
+use yasmin_wire::Medium;
 use yasmin_wire::layout::class_bytes;
 
 /// Ends that one process may have offered and not released.
@@ -152,9 +153,12 @@ impl Broker {
         }
         self.cookies.insert(cookie, serial);
         match self.table.offer(key, role, serial, now) {
-            Outcome::Waits => {}
+            Outcome::Waits => self.offer_up(serial),
             Outcome::Full => self.decline_waiting(serial, Decline::TooMany, now),
-            Outcome::Pair { other } => self.pair(serial, other, now),
+            Outcome::Pair { other } => {
+                self.withdraw_up(other);
+                self.pair(serial, other, now);
+            }
             Outcome::Conflict { other } => self.conflict(key, serial, other, now),
         }
     }
@@ -256,6 +260,7 @@ impl Broker {
                 role: end.role,
                 max_class,
                 first_class,
+                medium: Medium::Memfd,
             };
             end.state = EndState::Paired { channel: name, facts };
             let (token, fds) = (end.client, [handout.channel.as_fd(), side.as_fd()]);
@@ -274,6 +279,9 @@ impl Broker {
         }
         self.expire_guests(now);
         self.expire_residues(now);
+        if let Some(uplink) = &mut self.uplink {
+            uplink.expire(now);
+        }
         self.look_at_segments(now);
     }
 
@@ -282,10 +290,12 @@ impl Broker {
         let guests = self.guests().and_then(crate::guests::Guests::next_expiry);
         let offers = self.table.oldest().map(|since| since + PATIENCE);
         let segments = self.segments.as_ref().and_then(crate::segments::Segments::next_expiry);
-        [offers, guests, segments, self.residues.next_expiry()].into_iter().flatten().min()
+        let uplink = self.uplink.as_ref().and_then(crate::uplink::Uplink::next_expiry);
+        let residues = self.residues.next_expiry();
+        [offers, guests, segments, residues, uplink].into_iter().flatten().min()
     }
 
-    fn label(&self, serial: u64) -> Option<EndLabel> {
+    pub(super) fn label(&self, serial: u64) -> Option<EndLabel> {
         let end = self.ends.get(&serial)?;
         match &end.state {
             EndState::Waiting { facts, .. } | EndState::Paired { facts, .. } => {
@@ -307,8 +317,9 @@ impl Broker {
         })
     }
 
-    fn decline_waiting(&mut self, serial: u64, reason: Decline, now: Instant) {
+    pub(super) fn decline_waiting(&mut self, serial: u64, reason: Decline, now: Instant) {
         self.table.withdraw(serial);
+        self.withdraw_up(serial);
         let Some(end) = self.ends.get_mut(&serial) else { return };
         match std::mem::replace(&mut end.state, EndState::Between) {
             EndState::Waiting { facts, .. } => {
@@ -347,6 +358,7 @@ impl Broker {
             EndState::Between => {}
             EndState::Waiting { facts, .. } => {
                 self.table.withdraw(serial);
+                self.withdraw_up(serial);
                 self.cookies.remove(&(facts.netns, facts.cookie));
             }
             EndState::Paired { channel: name, facts } => {

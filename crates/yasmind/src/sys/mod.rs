@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod lock;
 pub mod memfd;
 pub mod page;
+pub mod slices;
 pub mod sockopt;
 pub mod table;
 pub mod vsock;

@@ -283,7 +283,7 @@ impl Client {
 
     pub fn channel(&self) -> Handout {
         let (message, mut fds) = self.receive();
-        let FromBroker::Channel { id, cookie, role, max_class, first_class } = message else {
+        let FromBroker::Channel { id, cookie, role, max_class, first_class, .. } = message else {
             panic!("{message:?}")
         };
         assert_eq!(fds.len(), 2);

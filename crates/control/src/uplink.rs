@@ -1,0 +1,277 @@
+//! Messages between a guest's broker and its host's, over a virtio-serial port (spec/wire.md
+//! section 13.2).
+//!
+//! ```text
+//! 0  "YMUP"    4  kind u32    8  session u64    16  id u64    24  b u64    32  c u64    40  d u64    48  zero
+//! ```
+//!
+//! The port is a stream of bytes that either side may cut: a reader looks for the magic, and leaves
+//! what is of another session.
+
+use crate::message::{Decline, Role};
+use yasmin_wire::layout::MAX_CLASS;
+
+/// Size of every message.
+pub const UPLINK_BYTES: usize = 64;
+
+/// Version of these messages.
+pub const UPLINK_VERSION: u64 = 1;
+
+/// The virtio-serial port's name.
+pub const PORT_NAME: &str = "org.yasmin.0";
+
+const MAGIC: [u8; 4] = *b"YMUP";
+
+/// Part of a region, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The region's number.
+    pub region: u64,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// The initial sequence numbers of a connection, which both ends share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Numbers {
+    pub connector: u32,
+    pub acceptor: u32,
+}
+
+/// From a guest's broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToHost {
+    /// It is there, and waits for `FromHost::Begin`. The only one without a session.
+    Ask { version: u64 },
+    /// An end that has no peer in this guest. `id` is the broker's own name for it, never used
+    /// twice in a session.
+    Offer { id: u64, role: Role, numbers: Numbers },
+    /// The end is gone, or has found its peer.
+    Withdraw { id: u64 },
+    /// A slice of a region that is about to be told of is held in this guest.
+    Held(Slice),
+    /// The region is here, and what is held of it has been told.
+    Region { region: u64 },
+    /// Nobody in this guest holds the slice any more.
+    Freed(Slice),
+    /// The region is not here any more.
+    Gone { region: u64 },
+}
+
+/// From the host's broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FromHost {
+    /// A session begins: all that was said before is void. The guest tells of its regions and its
+    /// ends anew.
+    Begin { version: u64 },
+    /// A region was plugged: look for it.
+    Plugged { region: u64 },
+    /// A channel for the end `id`, in a region that the guest has told of.
+    Channel { id: u64, region: u64, offset: u64, max_class: u8, first_class: u8 },
+    /// The end gets none.
+    Decline { id: u64, reason: Decline },
+}
+
+/// What no honest sender writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadUplink;
+
+const ASK: u32 = 1;
+const OFFER: u32 = 2;
+const WITHDRAW: u32 = 3;
+const HELD: u32 = 4;
+const REGION: u32 = 5;
+const FREED: u32 = 6;
+const GONE: u32 = 7;
+const BEGIN: u32 = 101;
+const PLUGGED: u32 = 102;
+const CHANNEL: u32 = 103;
+const DECLINE: u32 = 104;
+
+type Raw = [u8; UPLINK_BYTES];
+
+fn encode(kind: u32, session: u64, fields: [u64; 4]) -> Raw {
+    let mut out = [0; UPLINK_BYTES];
+    out[0..4].copy_from_slice(&MAGIC);
+    out[4..8].copy_from_slice(&kind.to_le_bytes());
+    out[8..16].copy_from_slice(&session.to_le_bytes());
+    for (at, field) in out[16..48].chunks_exact_mut(8).zip(fields) {
+        at.copy_from_slice(&field.to_le_bytes());
+    }
+    out
+}
+
+fn u64_at(raw: &Raw, at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&raw[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+fn fields(raw: &Raw) -> (u32, [u64; 4]) {
+    ((u64_at(raw, 0) >> 32) as u32, [16, 24, 32, 40].map(|at| u64_at(raw, at)))
+}
+
+/// The session that a message is of.
+pub fn session_of(raw: &Raw) -> u64 {
+    u64_at(raw, 8)
+}
+
+fn slice([region, offset, bytes, _]: [u64; 4]) -> Slice {
+    Slice { region, offset, bytes }
+}
+
+impl ToHost {
+    pub fn encode(self, session: u64) -> Raw {
+        let (kind, fields) = match self {
+            Self::Ask { version } => (ASK, [version, 0, 0, 0]),
+            Self::Offer { id, role, numbers } => {
+                let numbers = u64::from(numbers.connector) | u64::from(numbers.acceptor) << 32;
+                (OFFER, [id, role as u64, numbers, 0])
+            }
+            Self::Withdraw { id } => (WITHDRAW, [id, 0, 0, 0]),
+            Self::Held(slice) => (HELD, [slice.region, slice.offset, slice.bytes, 0]),
+            Self::Region { region } => (REGION, [region, 0, 0, 0]),
+            Self::Freed(slice) => (FREED, [slice.region, slice.offset, slice.bytes, 0]),
+            Self::Gone { region } => (GONE, [region, 0, 0, 0]),
+        };
+        encode(kind, session, fields)
+    }
+
+    /// # Errors
+    /// What no honest guest writes; the host then begins anew.
+    pub fn decode(raw: &Raw) -> Result<Self, BadUplink> {
+        let (kind, fields) = fields(raw);
+        let [id, b, c, _] = fields;
+        Ok(match kind {
+            ASK => Self::Ask { version: id },
+            OFFER => Self::Offer {
+                id,
+                role: match b {
+                    0 => Role::Connector,
+                    1 => Role::Acceptor,
+                    _ => return Err(BadUplink),
+                },
+                numbers: Numbers { connector: c as u32, acceptor: (c >> 32) as u32 },
+            },
+            WITHDRAW => Self::Withdraw { id },
+            HELD => Self::Held(slice(fields)),
+            REGION => Self::Region { region: id },
+            FREED => Self::Freed(slice(fields)),
+            GONE => Self::Gone { region: id },
+            _ => return Err(BadUplink),
+        })
+    }
+}
+
+impl FromHost {
+    pub fn encode(self, session: u64) -> Raw {
+        let (kind, fields) = match self {
+            Self::Begin { version } => (BEGIN, [version, 0, 0, 0]),
+            Self::Plugged { region } => (PLUGGED, [region, 0, 0, 0]),
+            Self::Channel { id, region, offset, max_class, first_class } => {
+                let classes = u64::from(max_class) | u64::from(first_class) << 8;
+                (CHANNEL, [id, region, offset, classes])
+            }
+            Self::Decline { id, reason } => (DECLINE, [id, reason as u64, 0, 0]),
+        };
+        encode(kind, session, fields)
+    }
+
+    /// # Errors
+    /// What no honest host writes; the guest then leaves it.
+    pub fn decode(raw: &Raw) -> Result<Self, BadUplink> {
+        let (kind, [id, b, c, d]) = fields(raw);
+        Ok(match kind {
+            BEGIN => Self::Begin { version: id },
+            PLUGGED => Self::Plugged { region: id },
+            CHANNEL => {
+                let (max_class, first_class) = (d as u8, (d >> 8) as u8);
+                if max_class > MAX_CLASS || first_class > max_class || d >> 16 != 0 {
+                    return Err(BadUplink);
+                }
+                Self::Channel { id, region: b, offset: c, max_class, first_class }
+            }
+            DECLINE => {
+                let reason = u32::try_from(b).ok().and_then(|b| Decline::decode(b).ok());
+                Self::Decline { id, reason: reason.ok_or(BadUplink)? }
+            }
+            _ => return Err(BadUplink),
+        })
+    }
+}
+
+/// The next message in a stream of bytes, and how many bytes were used up; `None`: not all of one
+/// is there.
+pub fn next(bytes: &[u8]) -> (usize, Option<&Raw>) {
+    // What is no message is skipped, but for what may be the beginning of one.
+    let start = (0..bytes.len()).find(|&at| {
+        let rest = &bytes[at..];
+        MAGIC.starts_with(&rest[..rest.len().min(MAGIC.len())])
+    });
+    let Some(start) = start else { return (bytes.len(), None) };
+    let raw = bytes.get(start..start + UPLINK_BYTES).and_then(|raw| raw.try_into().ok());
+    match raw {
+        Some(raw) => (start + UPLINK_BYTES, Some(raw)),
+        None => (start, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn messages_come_back() {
+        let slice = Slice { region: 1, offset: 4096, bytes: 8192 };
+        let numbers = Numbers { connector: 1, acceptor: u32::MAX };
+        for message in [
+            ToHost::Ask { version: 1 },
+            ToHost::Offer { id: 7, role: Role::Acceptor, numbers },
+            ToHost::Withdraw { id: 7 },
+            ToHost::Held(slice),
+            ToHost::Region { region: u64::MAX },
+            ToHost::Freed(slice),
+            ToHost::Gone { region: 3 },
+        ] {
+            assert_eq!(ToHost::decode(&message.encode(5)), Ok(message));
+            assert_eq!(session_of(&message.encode(5)), 5);
+        }
+        for message in [
+            FromHost::Begin { version: 1 },
+            FromHost::Plugged { region: 9 },
+            FromHost::Channel { id: 7, region: 9, offset: 4096, max_class: 8, first_class: 2 },
+            FromHost::Decline { id: 7, reason: Decline::Memory },
+        ] {
+            assert_eq!(FromHost::decode(&message.encode(5)), Ok(message));
+        }
+        let bad = FromHost::Channel { id: 7, region: 9, offset: 0, max_class: 2, first_class: 3 };
+        assert_eq!(FromHost::decode(&bad.encode(5)), Err(BadUplink));
+    }
+
+    #[test]
+    fn a_stream_that_was_cut_is_found_again() {
+        let message = ToHost::Withdraw { id: 7 }.encode(1);
+        let mut stream = b"\0YM".to_vec();
+        stream.extend(&message[..]);
+        stream.extend(&message[..20]);
+        let (used, found) = next(&stream);
+        assert_eq!((used, found), (3 + UPLINK_BYTES, Some(&message)));
+        assert_eq!(next(&stream[used..]), (0, None));
+        assert_eq!(next(b"xyz"), (3, None));
+        assert_eq!(next(b"xyzYM"), (3, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_stream_is_used_up(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut at = 0;
+            while let (used, Some(raw)) = next(&bytes[at..]) {
+                prop_assert!(used >= UPLINK_BYTES);
+                let _ = ToHost::decode(raw);
+                let _ = FromHost::decode(raw);
+                at += used;
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Between the ends and `uplink`: what is offered to the host, and what comes of it.
+
+use super::{Broker, EndState};
+use crate::channel::{Channel, end_bytes};
+use crate::pairing::Key;
+use crate::uplink::{Said, Uplink};
+use rustix::fd::AsFd;
+use std::time::Instant;
+use yasmin_control::uplink::{Numbers, Slice};
+use yasmin_control::{Decline, FromBroker};
+use yasmin_wire::Medium;
+
+impl Broker {
+    pub fn serve_uplink(&mut self, uplink: Uplink) {
+        self.uplink = Some(uplink);
+    }
+
+    /// An end waits: its peer may be in another guest.
+    pub(super) fn offer_up(&mut self, serial: u64) {
+        let Some(uplink) = &mut self.uplink else { return };
+        let Some(end) = self.ends.get(&serial) else { return };
+        let EndState::Waiting { facts, .. } = &end.state else { return };
+        let is_here = facts.local.ip() == facts.peer.ip() || facts.peer.ip().is_loopback();
+        if let Some(Key::Numbers { connector, acceptor }) = self.proof.key(facts, end.role)
+            && !is_here
+        {
+            uplink.offer(serial, end.role, Numbers { connector, acceptor });
+        }
+    }
+
+    pub(super) fn withdraw_up(&mut self, serial: u64) {
+        if let Some(uplink) = &mut self.uplink {
+            uplink.withdraw(serial);
+        }
+    }
+
+    /// The host said something, or a region did.
+    pub fn turn_uplink(&mut self, now: Instant) {
+        let said = self.uplink.as_mut().map_or_else(Vec::new, |uplink| uplink.turn(now));
+        for said in said {
+            match said {
+                Said::Begun => {
+                    for serial in self.ends.keys().copied().collect::<Vec<_>>() {
+                        self.offer_up(serial);
+                    }
+                }
+                Said::Declined { serial, reason } => self.decline_waiting(serial, reason, now),
+                Said::Channel { serial, slice, max_class, first_class } => {
+                    if let Err(reason) =
+                        self.channel_from_host(serial, slice, max_class, first_class, now)
+                    {
+                        if let Some(uplink) = &mut self.uplink {
+                            uplink.give_back(slice);
+                        }
+                        self.decline_waiting(serial, reason, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An error: nobody has got the slice.
+    fn channel_from_host(
+        &mut self,
+        serial: u64,
+        slice: Slice,
+        max_class: u8,
+        first_class: u8,
+        now: Instant,
+    ) -> Result<(), Decline> {
+        let label = self.label(serial).ok_or(Decline::NoProof)?;
+        let Some(EndState::Waiting { .. }) = self.ends.get(&serial).map(|end| &end.state) else {
+            return Err(Decline::Taken);
+        };
+        let taken = self.uplink.as_ref().ok_or(Decline::NoGuest)?.take(slice);
+        let memory = taken.map_err(|error| {
+            crate::rarely::warn!("cannot take the memory that the host gives: {error}");
+            Decline::Memory
+        })?;
+        // From here on the driver says when nobody has it any more.
+        let (uid, charge) = (label.uid, end_bytes(first_class));
+        let role = label.role;
+        let made = match self.budget.take(uid, charge) {
+            Ok(()) => Channel::create_across(label, first_class, max_class, now).map_err(|error| {
+                crate::rarely::warn!("cannot make a side page: {error}");
+                self.budget.give_back(uid, charge);
+            }),
+            Err(_) => Err(()),
+        };
+        let Ok((channel, side)) = made else {
+            drop(memory);
+            self.decline_waiting(serial, Decline::Memory, now);
+            return Ok(());
+        };
+        let name = self.name();
+        self.channels.insert(name, channel);
+        self.totals.channels += 1;
+        self.table.withdraw(serial);
+        let Some(end) = self.ends.get_mut(&serial) else { return Ok(()) };
+        let EndState::Waiting { facts, .. } = std::mem::replace(&mut end.state, EndState::Between)
+        else {
+            return Ok(());
+        };
+        let message = FromBroker::Channel {
+            id: end.id,
+            cookie: facts.cookie,
+            role,
+            max_class,
+            first_class,
+            medium: Medium::Ivshmem,
+        };
+        end.state = EndState::Paired { channel: name, facts };
+        let token = end.client;
+        if let Some(client) = self.clients.get_mut(&token)
+            && client.send(message, &[memory.as_fd(), side.as_fd()]).is_err()
+        {
+            self.doomed.push(token);
+        }
+        Ok(())
+    }
+}

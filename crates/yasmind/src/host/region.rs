@@ -1,0 +1,198 @@
+//! A region: a file in memory that two guests map, and who holds which slice of it.
+//!
+//! The file's name says all that has to be known of it after a crash: its number, the class of its
+//! channels, its guests. Nothing is read from the file, since the guests write it.
+
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use yasmin_wire::WIRE_VERSION;
+use yasmin_wire::layout::{CHANNEL_MAGIC, PAGE_BYTES, channel_bytes};
+
+const MAGIC: &[u8; 8] = b"YASMINRG";
+const VERSION: u32 = 1;
+
+/// Bytes of a region; a power of two, as a PCI device's memory has to be.
+pub const REGION_BYTES: u64 = 64 << 20;
+
+pub struct Region {
+    pub number: u64,
+    /// Of all its channels.
+    pub class: u8,
+    /// Names of its guests.
+    pub guests: [String; 2],
+    pub path: PathBuf,
+    file: File,
+    /// Which of the two guests hold a slice, or may.
+    slices: Vec<[bool; 2]>,
+}
+
+fn name(number: u64, class: u8, guests: &[String; 2]) -> String {
+    format!("region-{number:016x}-{class}-{}-{}", guests[0], guests[1])
+}
+
+/// What a file's name says: number, class, guests.
+pub fn parse_name(name: &str) -> Option<(u64, u8, [String; 2])> {
+    let mut parts = name.strip_prefix("region-")?.split('-');
+    let number = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let class: u8 = parts.next()?.parse().ok()?;
+    let guests = [parts.next()?.to_owned(), parts.next()?.to_owned()];
+    let is_whole = parts.next().is_none() && class <= yasmin_wire::layout::MAX_CLASS;
+    is_whole.then_some((number, class, guests))
+}
+
+impl Region {
+    /// Makes one in `folder`, all zero but for its first page.
+    pub fn create(folder: &Path, number: u64, class: u8, guests: [String; 2]) -> io::Result<Self> {
+        let path = folder.join(name(number, class, &guests));
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut first = [0; 32];
+        first[..8].copy_from_slice(MAGIC);
+        first[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        first[16..24].copy_from_slice(&number.to_le_bytes());
+        first[24..32].copy_from_slice(&REGION_BYTES.to_le_bytes());
+        let filled = file.set_len(REGION_BYTES).and_then(|()| file.write_all_at(&first, 0));
+        if let Err(error) = filled {
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok(Self::over(number, class, guests, path, file))
+    }
+
+    /// One that an earlier broker made.
+    pub fn adopt(folder: &Path, file_name: &str) -> Option<Self> {
+        let (number, class, guests) = parse_name(file_name)?;
+        let path = folder.join(file_name);
+        let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+        let is_whole = file.metadata().is_ok_and(|meta| meta.len() == REGION_BYTES);
+        is_whole.then(|| Self::over(number, class, guests, path, file))
+    }
+
+    fn over(number: u64, class: u8, guests: [String; 2], path: PathBuf, file: File) -> Self {
+        let count = (REGION_BYTES - PAGE_BYTES as u64) / channel_bytes(class) as u64;
+        Self { number, class, guests, path, file, slices: vec![[false; 2]; count as usize] }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.slices.iter().all(|held| *held == [false; 2])
+    }
+
+    fn slice_bytes(&self) -> u64 {
+        channel_bytes(self.class) as u64
+    }
+
+    /// The slice at an offset that a guest named.
+    fn slice_at(&mut self, offset: u64) -> Option<(usize, &mut [bool; 2])> {
+        let at = offset.checked_sub(PAGE_BYTES as u64)?;
+        let index = usize::try_from(at / self.slice_bytes()).ok()?;
+        let is_begin = at.is_multiple_of(self.slice_bytes());
+        let held = self.slices.get_mut(index).filter(|_| is_begin)?;
+        Some((index, held))
+    }
+
+    /// A slice that nobody holds, with a channel's header, given to both: its offset.
+    pub fn take(&mut self) -> io::Result<Option<u64>> {
+        let Some(index) = self.slices.iter().position(|held| *held == [false; 2]) else {
+            return Ok(None);
+        };
+        let offset = PAGE_BYTES as u64 + index as u64 * self.slice_bytes();
+        let mut header = [0; 16];
+        header[..8].copy_from_slice(&CHANNEL_MAGIC.to_le_bytes());
+        header[8..12].copy_from_slice(&WIRE_VERSION.to_le_bytes());
+        header[12..16].copy_from_slice(&u32::from(self.class).to_le_bytes());
+        self.erase(index)?;
+        self.file.write_all_at(&header, offset)?;
+        self.slices[index] = [true; 2];
+        Ok(Some(offset))
+    }
+
+    /// Back to zeros, and the memory to the host.
+    fn erase(&self, index: usize) -> io::Result<()> {
+        let offset = PAGE_BYTES as u64 + index as u64 * self.slice_bytes();
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.file, flags, offset, self.slice_bytes())?)
+    }
+
+    /// How many it has.
+    pub const fn slices(&self) -> usize {
+        self.slices.len()
+    }
+
+    /// One of its guests says which slices it holds: these and no other ones.
+    pub fn retell(&mut self, side: usize, offsets: &[u64]) {
+        self.forget(side);
+        for &offset in offsets {
+            if let Some((_, held)) = self.slice_at(offset) {
+                held[side] = true;
+            }
+        }
+    }
+
+    /// One of its guests holds it no more.
+    pub fn freed(&mut self, side: usize, offset: u64) {
+        let Some((index, held)) = self.slice_at(offset) else { return };
+        held[side] = false;
+        if *held == [false; 2]
+            && let Err(error) = self.erase(index)
+        {
+            crate::rarely::warn!("cannot give memory back: {error}");
+        }
+    }
+
+    /// One of its guests holds nothing.
+    pub fn forget(&mut self, side: usize) {
+        for held in &mut self.slices {
+            held[side] = false;
+        }
+    }
+
+    /// The file goes; memory that a guest still maps stays until it does not.
+    pub fn remove(&self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_given_once_and_come_back_empty() {
+        let folder = std::env::temp_dir().join(format!("yasmin-region-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let guests = ["a".to_owned(), "b.c".to_owned()];
+        let mut region = Region::create(&folder, 7, 8, guests.clone()).unwrap();
+        let mut offsets = Vec::new();
+        while let Some(offset) = region.take().unwrap() {
+            offsets.push(offset);
+        }
+        assert_eq!((offsets.len(), offsets[0], offsets[1]), (31, 0x1000, 0x20_2000));
+        region.file.write_all_at(b"secret", offsets[3] + 5000).unwrap();
+        for bad in [0, 1, offsets[3] + 4096, u64::MAX] {
+            region.freed(0, bad);
+            region.freed(1, bad);
+        }
+        region.freed(0, offsets[3]);
+        assert_eq!(region.take().unwrap(), None);
+        region.freed(1, offsets[3]);
+        assert_eq!(region.take().unwrap(), Some(offsets[3]));
+        let mut text = [1; 6];
+        region.file.read_exact_at(&mut text, offsets[3] + 5000).unwrap();
+        assert_eq!(text, [0; 6]);
+        let file_name = region.path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(parse_name(&file_name), Some((7, 8, guests)));
+        assert_eq!(parse_name("region-7-9-a-b"), None);
+        let mut again = Region::adopt(&folder, &file_name).unwrap();
+        assert!(again.is_idle());
+        again.retell(1, &[offsets[0]]);
+        assert!(!again.is_idle());
+        assert_eq!(again.take().unwrap(), Some(offsets[1]));
+        again.remove();
+        std::fs::remove_dir(&folder).unwrap();
+    }
+}

@@ -1,0 +1,379 @@
+//! The way from a guest's broker up to its host's (spec/wire.md section 13): ends that have no peer
+//! in this guest, and the regions that the host plugs.
+//!
+//! Called by the broker only, and it never waits: the port and the regions' devices lie in an epoll
+//! set of its own. What the host says is checked where it is used; it can give or deny channels, and
+//! no more, since an end's own facts come from its own kernel.
+
+use crate::sys::slices::{self, Range};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read, write};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use yasmin_control::uplink::{
+    FromHost, Numbers, PORT_NAME, Slice, ToHost, UPLINK_VERSION, next, session_of,
+};
+use yasmin_control::{Decline, Role};
+
+/// A region that was plugged comes within moments, or not at all.
+const LOOK_FOR: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The port tells late that there is somebody at its other end.
+const CHECK_AFTER: Duration = Duration::from_millis(200);
+
+/// More than that is never waiting to be written: the host does not read, and is left alone.
+const OUTBOX_BYTES: usize = 1 << 20;
+
+const PORT: u64 = u64::MAX;
+
+/// What the host says to the broker.
+pub enum Said {
+    /// A session begins: ends that wait are to be offered.
+    Begun,
+    Channel {
+        serial: u64,
+        slice: Slice,
+        max_class: u8,
+        first_class: u8,
+    },
+    Declined {
+        serial: u64,
+        reason: Decline,
+    },
+}
+
+struct Region {
+    device: OwnedFd,
+    path: PathBuf,
+    bytes: u64,
+}
+
+pub struct Uplink {
+    epoll: OwnedFd,
+    port: OwnedFd,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    /// `None`: the host's broker is not there, or speaks another version.
+    session: Option<u64>,
+    /// By their numbers.
+    regions: HashMap<u64, Region>,
+    /// Ends that the host knows of.
+    offered: HashSet<u64>,
+    look: Option<Look>,
+    /// When to see whether the host's broker is gone.
+    check_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Look {
+    at: Instant,
+    until: Instant,
+}
+
+/// The virtio-serial port of that name, if this machine has one.
+pub fn find_port() -> Option<PathBuf> {
+    let ports = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
+    ports.flatten().find_map(|port| {
+        let name = std::fs::read_to_string(port.path().join("name")).ok()?;
+        (name.trim_end() == PORT_NAME).then(|| Path::new("/dev").join(port.file_name()))
+    })
+}
+
+impl Uplink {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let port = open(path, flags, Mode::empty())?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // By edges: a port without a host hangs up for ever.
+        let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        epoll::add(&epoll, &port, epoll::EventData::new_u64(PORT), events)?;
+        let mut uplink = Self {
+            epoll,
+            port,
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            session: None,
+            regions: HashMap::new(),
+            offered: HashSet::new(),
+            look: None,
+            check_at: None,
+        };
+        uplink.ask();
+        Ok(uplink)
+    }
+
+    fn ask(&mut self) {
+        self.outbox.extend(ToHost::Ask { version: UPLINK_VERSION }.encode(0));
+        self.flush();
+    }
+
+    pub const fn is_up(&self) -> bool {
+        self.session.is_some()
+    }
+
+    fn send(&mut self, message: ToHost) {
+        let Some(session) = self.session else { return };
+        if self.outbox.len() > OUTBOX_BYTES {
+            crate::rarely::warn!("the host's broker does not read: connections stay on TCP");
+            self.lost();
+            return;
+        }
+        self.outbox.extend(message.encode(session));
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while !self.outbox.is_empty() {
+            match write(&self.port, &self.outbox) {
+                Ok(0) => return,
+                Ok(count) => drop(self.outbox.drain(..count)),
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The session is over; channels that were handed out stay.
+    fn lost(&mut self) {
+        self.session = None;
+        self.offered.clear();
+        self.outbox.clear();
+        self.inbox.clear();
+    }
+
+    /// Offers an end that has no peer here.
+    pub fn offer(&mut self, serial: u64, role: Role, numbers: Numbers) {
+        if self.is_up() && self.offered.insert(serial) {
+            self.send(ToHost::Offer { id: serial, role, numbers });
+        }
+    }
+
+    /// The end waits no more.
+    pub fn withdraw(&mut self, serial: u64) {
+        if self.offered.remove(&serial) {
+            self.send(ToHost::Withdraw { id: serial });
+        }
+    }
+
+    /// A descriptor for a slice, which the host gave for an end.
+    pub fn take(&self, slice: Slice) -> io::Result<OwnedFd> {
+        let region = self.regions.get(&slice.region).ok_or(io::ErrorKind::NotFound)?;
+        slices::get(&region.device, Range { offset: slice.offset, bytes: slice.bytes })
+    }
+
+    /// A slice that nobody here will use.
+    pub fn give_back(&mut self, slice: Slice) {
+        self.send(ToHost::Freed(slice));
+    }
+
+    /// Something is ready: what the host said.
+    pub fn turn(&mut self, now: Instant) -> Vec<Said> {
+        let mut buffer = [MaybeUninit::uninit(); 64];
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready: Vec<_> = match epoll::wait(&self.epoll, &mut buffer, Some(&zero)) {
+            Ok((events, _)) => events.iter().map(|event| (event.data.u64(), event.flags)).collect(),
+            Err(_) => return Vec::new(),
+        };
+        let mut said = Vec::new();
+        for (token, flags) in ready {
+            if token == PORT {
+                self.flush();
+                self.receive(now, &mut said);
+            } else {
+                self.region_said(token, flags);
+            }
+        }
+        said
+    }
+
+    fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&self.port, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+    }
+
+    fn receive(&mut self, now: Instant, said: &mut Vec<Said>) {
+        let mut buffer = [0; 4096];
+        loop {
+            match read(&self.port, &mut buffer) {
+                // Nobody holds the other end, or what it sent came before the word that it is there.
+                Ok(0) => {
+                    self.check_at = Some(now + CHECK_AFTER);
+                    return;
+                }
+                Ok(count) => self.inbox.extend(&buffer[..count]),
+                Err(Errno::INTR) => continue,
+                Err(_) => return,
+            }
+            loop {
+                let (used, raw) = next(&self.inbox);
+                let raw = raw.copied();
+                self.inbox.drain(..used);
+                let Some(raw) = raw else { break };
+                self.understand(&raw, now, said);
+            }
+        }
+    }
+
+    fn understand(
+        &mut self,
+        raw: &[u8; yasmin_control::uplink::UPLINK_BYTES],
+        now: Instant,
+        said: &mut Vec<Said>,
+    ) {
+        let session = session_of(raw);
+        match FromHost::decode(raw) {
+            Ok(FromHost::Begin { version: UPLINK_VERSION }) => {
+                self.lost();
+                self.session = Some(session);
+                tracing::info!("the host's broker is there");
+                for number in self.regions.keys().copied().collect::<Vec<_>>() {
+                    self.tell_of(number);
+                }
+                self.look(now);
+                said.push(Said::Begun);
+            }
+            Ok(FromHost::Begin { version }) => {
+                self.lost();
+                tracing::warn!(
+                    "the host's broker speaks version {version} of the uplink, this one \
+                     {UPLINK_VERSION}: connections to other guests stay on TCP; update one of them"
+                );
+            }
+            _ if self.session != Some(session) => {}
+            Ok(FromHost::Plugged { .. }) => self.look(now),
+            Ok(FromHost::Channel { id, region, offset, max_class, first_class }) => {
+                let bytes = yasmin_wire::layout::channel_bytes(max_class) as u64;
+                self.offered.remove(&id);
+                let slice = Slice { region, offset, bytes };
+                said.push(Said::Channel { serial: id, slice, max_class, first_class });
+            }
+            Ok(FromHost::Decline { id, reason }) => {
+                self.offered.remove(&id);
+                said.push(Said::Declined { serial: id, reason });
+            }
+            Err(_) => crate::rarely::warn!("the host's broker sent what it should not"),
+        }
+    }
+
+    /// Looks for regions that were plugged, from now on for a while.
+    fn look(&mut self, now: Instant) {
+        self.look = Some(Look { at: now, until: now + LOOK_FOR });
+        self.expire(now);
+    }
+
+    /// When `expire` has something to do next.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        [self.look.map(|look| look.at), self.check_at].into_iter().flatten().min()
+    }
+
+    pub fn expire(&mut self, now: Instant) {
+        if self.check_at.is_some_and(|at| at <= now) {
+            self.check_at = None;
+            if self.is_hung_up() && self.is_up() {
+                tracing::info!("the host's broker is gone: channels stay, no new ones come");
+                self.lost();
+            }
+        }
+        let Some(look) = self.look.filter(|look| look.at <= now) else { return };
+        let is_over = self.find_regions() || look.until <= now;
+        self.look = (!is_over).then_some(Look { at: now + LOOK_EVERY, ..look });
+    }
+
+    /// Whether a new one was found.
+    fn find_regions(&mut self) -> bool {
+        let Ok(devices) = std::fs::read_dir("/dev") else { return false };
+        let mut found = false;
+        for device in devices.flatten() {
+            let name = device.file_name();
+            if !name.to_string_lossy().starts_with("yasmin-region") {
+                continue;
+            }
+            let path = device.path();
+            if self.regions.values().any(|region| region.path == path) {
+                continue;
+            }
+            match self.meet(path) {
+                Ok(number) => {
+                    found = true;
+                    self.tell_of(number);
+                }
+                Err(error) => crate::rarely::warn!("cannot use /dev/{name:?}: {error}"),
+            }
+        }
+        found
+    }
+
+    fn meet(&mut self, path: PathBuf) -> io::Result<u64> {
+        let device = open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let mut identity = [0; 32];
+        if read(&device, &mut identity)? != identity.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&identity[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        // The other guest can write that page: a number that another one has is nobody's.
+        let (number, bytes) = (word(16), word(24));
+        if identity[..12] != *b"YASMINRG\x01\0\0\0"
+            || number == PORT
+            || self.regions.contains_key(&number)
+        {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let data = epoll::EventData::new_u64(number);
+        epoll::add(&self.epoll, &device, data, epoll::EventFlags::IN)?;
+        tracing::info!(region = format!("{number:016x}"), bytes, "memory was plugged");
+        self.regions.insert(number, Region { device, path, bytes });
+        Ok(number)
+    }
+
+    /// What is held of a region, and then itself.
+    fn tell_of(&mut self, number: u64) {
+        let mut from = 0;
+        while let Some(range) = self
+            .regions
+            .get(&number)
+            .filter(|region| from < region.bytes)
+            .and_then(|region| slices::held_from(&region.device, from))
+        {
+            let Range { offset, bytes } = range;
+            self.send(ToHost::Held(Slice { region: number, offset, bytes }));
+            from = offset.saturating_add(bytes.max(1));
+        }
+        self.send(ToHost::Region { region: number });
+    }
+
+    /// Slices were freed, or the region has gone.
+    fn region_said(&mut self, number: u64, flags: epoll::EventFlags) {
+        while let Some(range) =
+            self.regions.get(&number).and_then(|region| slices::freed(&region.device))
+        {
+            let Range { offset, bytes } = range;
+            self.send(ToHost::Freed(Slice { region: number, offset, bytes }));
+        }
+        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+            && self.regions.remove(&number).is_some()
+        {
+            tracing::info!(
+                region = format!("{number:016x}"),
+                "memory was taken away: its connections go on by TCP"
+            );
+            self.send(ToHost::Gone { region: number });
+        }
+    }
+}
+
+impl AsFd for Uplink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

@@ -1,0 +1,243 @@
+"""KVM guests: TCP connections of programs with the library go by rings, whatever becomes of the memory.
+
+These need the command, the broker and the library built (make build).
+"""
+import json
+import os
+import subprocess
+import time
+
+import kvm
+import lab
+from check import Failed, check, equal, finish, run, start
+from check_kvm_memory import no_oops
+
+BUILT = os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(kvm.lab.HERE, "../../target"), "release")
+# To look through a program for system calls of its own takes an emulated guest long.
+# The host's CPUs are crowded with emulators, and then the library leaves rings alone: here it does not.
+RUN = "YASMIN_TRUST_TEXT=1 YASMIN_PROMOTE_MESSAGES=0 YASMIN_SPIN_US=2000 yasmin run --quiet --"
+# So many bytes by ring say that there was one.
+SOME = 300_000
+HOST_LOG = os.path.join(kvm.RUN, "host.log")
+host = None
+
+
+def host_up():
+    """The host's broker, if it is not there; its log is kept."""
+    global host
+    if host and host.poll() is None:
+        return
+    with open(HOST_LOG, "a") as log:
+        host = subprocess.Popen([os.path.join(BUILT, "yasmind"), "--host", kvm.HOSTS, "--host-memory", kvm.REGIONS,
+                                 "--memory-limit", "1G"], stderr=log, start_new_session=True)
+
+
+def host_down(timeout_s=20):
+    global host
+    if host:
+        host.terminate()
+        host.wait(timeout_s)
+        host = None
+
+
+def brokers_up():
+    host_up()
+    for guest in "ab":
+        run(guest, "mkdir -p /run/yasmin; pidof yasmind >/dev/null || "
+            "{ YASMIND_LOG=debug setsid yasmind >/tmp/yasmind.log 2>&1 </dev/null & }")
+    for guest in "ab":
+        await_text(guest, "/tmp/yasmind.log", "the host's broker is there")
+
+
+def await_text(guest, file, text):
+    run(guest, f"i=0; until grep -q \"{text}\" {file}; do usleep 20000; i=$((i+1)); [ $i -lt 1000 ] || "
+        f"{{ cat {file}; exit 1; }}; done")
+
+
+def sent(guest, kind):
+    """Bytes that this guest's ends sent by `ring` or `tcp`, of connections that have a channel, and the others' sums."""
+    status = json.loads(run(guest, "yasmin status --json"))
+    now = sum(end["sends"][f"{kind}_bytes"] for connection in status["connections"] for end in connection["ends"])
+    return now + status["broker"][f"closed_{kind}_bytes"]
+
+
+class Flow:
+    """Checked bytes from a to b and back, in programs with the library, in the background."""
+
+    port = 6000
+
+    def __init__(self, there, back=0, options=""):
+        Flow.port += 1
+        self.before = {guest: sent(guest, "ring") for guest in "ab"}
+        start("b", "sink", f"{RUN} stream listen {Flow.port} {options if '-n' in options else ''}")
+        run("b", f"until netstat -ltn | grep -q :{Flow.port}; do usleep 20000; done")
+        start("a", "source", f"{RUN} stream connect {kvm.address('b')} {Flow.port} "
+              f"-s {there} -r {back} {options}")
+
+    def by_ring(self, guest="a"):
+        return sent(guest, "ring") - self.before[guest]
+
+    def await_ring(self, more_than=0, timeout_s=40):
+        deadline = time.monotonic() + timeout_s
+        while self.by_ring() <= more_than:
+            if time.monotonic() > deadline:
+                raise Failed("no bytes by ring")
+            time.sleep(0.1)
+
+    def finish(self):
+        finish("a", "source")
+        finish("b", "sink")
+
+
+def rings_again():
+    """A connection that is made now gets its memory."""
+    flow = Flow(400_000_000)
+    flow.await_ring(SOME)
+    flow.finish()
+
+
+def regions():
+    return [name for name in os.listdir(kvm.REGIONS) if name.startswith("region-")]
+
+
+def await_regions(count, timeout_s=20):
+    deadline = time.monotonic() + timeout_s
+    while len(regions()) != count:
+        if time.monotonic() > deadline:
+            raise Failed(f"{len(regions())} regions, not {count}")
+        time.sleep(0.1)
+
+
+def devices(guest):
+    with kvm.Qmp(kvm.check_path(guest)) as qmp:
+        return [item["name"] for item in qmp("qom-list", path="/machine/peripheral")
+                if item["name"].startswith("yasmin-")]
+
+
+def await_devices(guest, count, timeout_s=20):
+    deadline = time.monotonic() + timeout_s
+    while len(devices(guest)) != count:
+        if time.monotonic() > deadline:
+            raise Failed(f"{guest}: {devices(guest)}, not {count}")
+        time.sleep(0.1)
+
+
+@check
+def connections_of_two_guests_go_by_ring():
+    brokers_up()
+    flow = Flow(100_000_000, 50_000_000)
+    flow.finish()
+    for guest, wanted in (("a", 100_000_000), ("b", 50_000_000)):
+        got = flow.by_ring(guest)
+        print(f"      {guest}: {got} of {wanted} bytes by ring")
+        if got < SOME:
+            raise Failed(f"{guest} sent {got} of {wanted} bytes by ring")
+    equal(len(regions()), 1, "regions")
+    for guest in "ab":
+        no_oops(guest)
+
+
+@check
+def many_connections_share_the_memory():
+    brokers_up()
+    flow = Flow(3_000_000, 1_000_000, "-n 20")
+    flow.finish()
+    if flow.by_ring() < SOME:
+        raise Failed(f"only {flow.by_ring()} bytes by ring")
+    equal(len(regions()), 1, "regions")
+
+
+@check
+def echoes_by_ring():
+    brokers_up()
+    flow = Flow(0, 0, "-e 20000 -c 64")
+    print("      " + finish("a", "source").strip())
+    finish("b", "sink")
+    if flow.by_ring() < 20000 * 64 // 10:
+        raise Failed(f"only {flow.by_ring()} bytes by ring")
+
+
+@check
+def memory_is_taken_away_mid_stream():
+    """device_del by somebody else, in each guest in turn: every byte arrives, by TCP."""
+    brokers_up()
+    for guest in "ab":
+        flow = Flow(400_000_000, 100_000_000)
+        flow.await_ring(SOME)
+        name = devices(guest)[0]
+        with kvm.Qmp(kvm.check_path(guest)) as qmp:
+            qmp("device_del", id=name)
+            qmp.wait_event("DEVICE_DELETED", lambda data: data.get("device") == name)
+        at = flow.by_ring()
+        flow.finish()
+        print(f"      taken from {guest}: {at} bytes by ring until then, {flow.by_ring()} in all")
+        await_regions(0)
+        no_oops("a")
+        no_oops("b")
+    # And again with memory.
+    rings_again()
+
+
+@check
+def the_hosts_broker_is_killed_and_comes_back():
+    brokers_up()
+    flow = Flow(400_000_000, 100_000_000)
+    flow.await_ring(SOME)
+    before = regions()
+    host.kill()
+    host.wait()
+    at = flow.by_ring()
+    flow.await_ring(at + SOME)
+    brokers_up()
+    time.sleep(1)
+    equal(regions(), before, "regions found again")
+    flow.finish()
+    rings_again()
+    equal(regions(), before, "regions used again")
+
+
+@check
+def a_guests_broker_is_killed_and_comes_back():
+    brokers_up()
+    flow = Flow(400_000_000)
+    flow.await_ring(SOME)
+    run("a", "killall -9 yasmind")
+    brokers_up()
+    flow.finish()
+    rings_again()
+
+
+@check
+def a_guest_that_ends_leaves_nothing():
+    brokers_up()
+    flow = Flow(2_000_000_000)
+    flow.await_ring(SOME)
+    kvm.again("b")
+    await_regions(0)
+    await_devices("a", 0)
+    run("a", "killall stream || true")
+    no_oops("a")
+    brokers_up()
+    rings_again()
+
+
+@check
+def the_hosts_broker_takes_all_away_when_it_ends():
+    brokers_up()
+    flow = Flow(400_000_000)
+    flow.await_ring(SOME)
+    host_down()
+    equal(regions(), [], "regions")
+    for guest in "ab":
+        equal(devices(guest), [], "devices")
+    flow.finish()
+    no_oops("a")
+    no_oops("b")
+
+
+@check
+def without_the_hosts_broker_connections_stay_on_tcp():
+    host_down()
+    flow = Flow(50_000_000)
+    flow.finish()
+    equal(flow.by_ring(), 0, "bytes by ring")
