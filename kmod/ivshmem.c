@@ -69,7 +69,7 @@ struct region {
 struct slice {
 	struct list_head link;
 	struct region *region;
-	u64 offset, bytes;
+	u64 offset, bytes, grant;
 	/* The character device as it was opened: its inode knows the slice's mappings. */
 	struct path path;
 	struct address_space *mapping;
@@ -209,6 +209,7 @@ static long slice_get(struct file *control, struct region *region, const struct 
 	slice->region = region;
 	slice->offset = wanted->offset;
 	slice->bytes = wanted->bytes;
+	slice->grant = wanted->grant;
 
 	fd = get_unused_fd_flags(O_CLOEXEC);
 	if (fd < 0) {
@@ -335,6 +336,13 @@ static ssize_t control_read(struct file *file, char __user *to, size_t count, lo
 	return copy_to_user(to, identity, sizeof(identity)) ? -EFAULT : sizeof(identity);
 }
 
+static void slice_tell(const struct slice *slice, struct yasmin_slice *said)
+{
+	said->offset = slice->offset;
+	said->bytes = slice->bytes;
+	said->grant = slice->grant;
+}
+
 static long control_ioctl(struct file *file, unsigned int what, unsigned long argument)
 {
 	struct region *region = file->private_data;
@@ -353,10 +361,8 @@ static long control_ioctl(struct file *file, unsigned int what, unsigned long ar
 		list_for_each_entry(slice, &region->live, link)
 			if (slice->offset >= said.offset && (!found || slice->offset < found->offset))
 				found = slice;
-		if (found) {
-			said.offset = found->offset;
-			said.bytes = found->bytes;
-		}
+		if (found)
+			slice_tell(found, &said);
 		mutex_unlock(&region->lock);
 		result = found ? 0 : -ENOENT;
 		break;
@@ -366,8 +372,7 @@ static long control_ioctl(struct file *file, unsigned int what, unsigned long ar
 		if (found) {
 			list_del(&found->link);
 			region->slices--;
-			said.offset = found->offset;
-			said.bytes = found->bytes;
+			slice_tell(found, &said);
 		}
 		mutex_unlock(&region->lock);
 		result = found ? 0 : -EAGAIN;

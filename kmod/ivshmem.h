@@ -11,10 +11,12 @@
 /* What a read of the device gives: the region's beginning. */
 #define YASMIN_IDENTITY_BYTES 32
 
-/* Both in bytes, multiples of a page. */
+/* Offset and length in bytes, multiples of a page. The grant is the host's number for what it gave: the
+ * driver keeps it with the slice, and says it with it. */
 struct yasmin_slice {
 	__u64 offset;
 	__u64 bytes;
+	__u64 grant;
 };
 
 /* Gives a descriptor that maps this slice. EBUSY: it overlaps one that somebody has. */

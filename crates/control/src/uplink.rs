@@ -2,7 +2,7 @@
 //! section 13.2).
 //!
 //! ```text
-//! 0  "YMUP"    4  kind u32    8  session u64    16  id u64    24  b u64    32  c u64    40  d u64    48  zero
+//! 0  "YMUP"    4  kind u32    8  session u64    16  id u64    24, 32, 40, 48  four more u64    56  zero
 //! ```
 //!
 //! The port is a stream of bytes that either side may cut: a reader looks for the magic, and leaves
@@ -29,6 +29,8 @@ pub struct Slice {
     pub region: u64,
     pub offset: u64,
     pub bytes: u64,
+    /// The number by which the host gave it; never used twice for a region.
+    pub grant: u64,
 }
 
 /// The initial sequence numbers of a connection, which both ends share.
@@ -52,7 +54,7 @@ pub enum ToHost {
     Held(Slice),
     /// The region is here, and what is held of it has been told.
     Region { region: u64 },
-    /// Nobody in this guest holds the slice any more.
+    /// Nobody in this guest holds the slice by this grant any more, or ever did.
     Freed(Slice),
     /// The region is not here any more.
     Gone { region: u64 },
@@ -67,7 +69,7 @@ pub enum FromHost {
     /// A region was plugged: look for it.
     Plugged { region: u64 },
     /// A channel for the end `id`, in a region that the guest has told of.
-    Channel { id: u64, region: u64, offset: u64, max_class: u8, first_class: u8 },
+    Channel { id: u64, region: u64, offset: u64, grant: u64, max_class: u8, first_class: u8 },
     /// The end gets none.
     Decline { id: u64, reason: Decline },
 }
@@ -90,12 +92,12 @@ const DECLINE: u32 = 104;
 
 type Raw = [u8; UPLINK_BYTES];
 
-fn encode(kind: u32, session: u64, fields: [u64; 4]) -> Raw {
+fn encode(kind: u32, session: u64, fields: [u64; 5]) -> Raw {
     let mut out = [0; UPLINK_BYTES];
     out[0..4].copy_from_slice(&MAGIC);
     out[4..8].copy_from_slice(&kind.to_le_bytes());
     out[8..16].copy_from_slice(&session.to_le_bytes());
-    for (at, field) in out[16..48].chunks_exact_mut(8).zip(fields) {
+    for (at, field) in out[16..56].chunks_exact_mut(8).zip(fields) {
         at.copy_from_slice(&field.to_le_bytes());
     }
     out
@@ -107,8 +109,8 @@ fn u64_at(raw: &Raw, at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-fn fields(raw: &Raw) -> (u32, [u64; 4]) {
-    ((u64_at(raw, 0) >> 32) as u32, [16, 24, 32, 40].map(|at| u64_at(raw, at)))
+fn fields(raw: &Raw) -> (u32, [u64; 5]) {
+    ((u64_at(raw, 0) >> 32) as u32, [16, 24, 32, 40, 48].map(|at| u64_at(raw, at)))
 }
 
 /// The session that a message is of.
@@ -116,23 +118,27 @@ pub fn session_of(raw: &Raw) -> u64 {
     u64_at(raw, 8)
 }
 
-fn slice([region, offset, bytes, _]: [u64; 4]) -> Slice {
-    Slice { region, offset, bytes }
+fn slice([region, offset, bytes, grant, _]: [u64; 5]) -> Slice {
+    Slice { region, offset, bytes, grant }
+}
+
+fn slice_fields(Slice { region, offset, bytes, grant }: Slice) -> [u64; 5] {
+    [region, offset, bytes, grant, 0]
 }
 
 impl ToHost {
     pub fn encode(self, session: u64) -> Raw {
         let (kind, fields) = match self {
-            Self::Ask { version } => (ASK, [version, 0, 0, 0]),
+            Self::Ask { version } => (ASK, [version, 0, 0, 0, 0]),
             Self::Offer { id, role, numbers } => {
                 let numbers = u64::from(numbers.connector) | u64::from(numbers.acceptor) << 32;
-                (OFFER, [id, role as u64, numbers, 0])
+                (OFFER, [id, role as u64, numbers, 0, 0])
             }
-            Self::Withdraw { id } => (WITHDRAW, [id, 0, 0, 0]),
-            Self::Held(slice) => (HELD, [slice.region, slice.offset, slice.bytes, 0]),
-            Self::Region { region } => (REGION, [region, 0, 0, 0]),
-            Self::Freed(slice) => (FREED, [slice.region, slice.offset, slice.bytes, 0]),
-            Self::Gone { region } => (GONE, [region, 0, 0, 0]),
+            Self::Withdraw { id } => (WITHDRAW, [id, 0, 0, 0, 0]),
+            Self::Held(slice) => (HELD, slice_fields(slice)),
+            Self::Region { region } => (REGION, [region, 0, 0, 0, 0]),
+            Self::Freed(slice) => (FREED, slice_fields(slice)),
+            Self::Gone { region } => (GONE, [region, 0, 0, 0, 0]),
         };
         encode(kind, session, fields)
     }
@@ -141,7 +147,7 @@ impl ToHost {
     /// What no honest guest writes; the host then begins anew.
     pub fn decode(raw: &Raw) -> Result<Self, BadUplink> {
         let (kind, fields) = fields(raw);
-        let [id, b, c, _] = fields;
+        let [id, b, c, ..] = fields;
         Ok(match kind {
             ASK => Self::Ask { version: id },
             OFFER => Self::Offer {
@@ -166,13 +172,13 @@ impl ToHost {
 impl FromHost {
     pub fn encode(self, session: u64) -> Raw {
         let (kind, fields) = match self {
-            Self::Begin { version } => (BEGIN, [version, 0, 0, 0]),
-            Self::Plugged { region } => (PLUGGED, [region, 0, 0, 0]),
-            Self::Channel { id, region, offset, max_class, first_class } => {
+            Self::Begin { version } => (BEGIN, [version, 0, 0, 0, 0]),
+            Self::Plugged { region } => (PLUGGED, [region, 0, 0, 0, 0]),
+            Self::Channel { id, region, offset, grant, max_class, first_class } => {
                 let classes = u64::from(max_class) | u64::from(first_class) << 8;
-                (CHANNEL, [id, region, offset, classes])
+                (CHANNEL, [id, region, offset, classes, grant])
             }
-            Self::Decline { id, reason } => (DECLINE, [id, reason as u64, 0, 0]),
+            Self::Decline { id, reason } => (DECLINE, [id, reason as u64, 0, 0, 0]),
         };
         encode(kind, session, fields)
     }
@@ -180,7 +186,7 @@ impl FromHost {
     /// # Errors
     /// What no honest host writes; the guest then leaves it.
     pub fn decode(raw: &Raw) -> Result<Self, BadUplink> {
-        let (kind, [id, b, c, d]) = fields(raw);
+        let (kind, [id, b, c, d, e]) = fields(raw);
         Ok(match kind {
             BEGIN => Self::Begin { version: id },
             PLUGGED => Self::Plugged { region: id },
@@ -189,7 +195,7 @@ impl FromHost {
                 if max_class > MAX_CLASS || first_class > max_class || d >> 16 != 0 {
                     return Err(BadUplink);
                 }
-                Self::Channel { id, region: b, offset: c, max_class, first_class }
+                Self::Channel { id, region: b, offset: c, grant: e, max_class, first_class }
             }
             DECLINE => {
                 let reason = u32::try_from(b).ok().and_then(|b| Decline::decode(b).ok());
@@ -223,7 +229,7 @@ mod tests {
 
     #[test]
     fn messages_come_back() {
-        let slice = Slice { region: 1, offset: 4096, bytes: 8192 };
+        let slice = Slice { region: 1, offset: 4096, bytes: 8192, grant: 77 };
         let numbers = Numbers { connector: 1, acceptor: u32::MAX };
         for message in [
             ToHost::Ask { version: 1 },
@@ -237,15 +243,23 @@ mod tests {
             assert_eq!(ToHost::decode(&message.encode(5)), Ok(message));
             assert_eq!(session_of(&message.encode(5)), 5);
         }
+        let channel = |max_class, first_class| FromHost::Channel {
+            id: 7,
+            region: 9,
+            offset: 4096,
+            grant: u64::MAX,
+            max_class,
+            first_class,
+        };
         for message in [
             FromHost::Begin { version: 1 },
             FromHost::Plugged { region: 9 },
-            FromHost::Channel { id: 7, region: 9, offset: 4096, max_class: 8, first_class: 2 },
+            channel(2, 2),
             FromHost::Decline { id: 7, reason: Decline::Memory },
         ] {
             assert_eq!(FromHost::decode(&message.encode(5)), Ok(message));
         }
-        let bad = FromHost::Channel { id: 7, region: 9, offset: 0, max_class: 2, first_class: 3 };
+        let bad = channel(2, 3);
         assert_eq!(FromHost::decode(&bad.encode(5)), Err(BadUplink));
     }
 

@@ -185,7 +185,18 @@ fn meet_host(args: &Args) -> Option<Uplink> {
         return None;
     }
     let path = args.uplink.clone().or_else(uplink::find_port)?;
-    match Uplink::open(&path) {
+    // The broker before this one may still be ending, and only one has the port.
+    let mut opened = Uplink::open(&path);
+    for _ in 0..100 {
+        match &opened {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+                opened = Uplink::open(&path);
+            }
+            _ => break,
+        }
+    }
+    match opened {
         Ok(uplink) => Some(uplink),
         Err(error) => {
             let path = path.display();

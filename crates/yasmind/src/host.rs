@@ -12,27 +12,29 @@
 //! connected to it. `plugging` brings memory in and out, this file decides who gets which.
 
 mod config;
+mod grants;
 mod pairs;
 mod plugging;
 mod qmp;
 mod region;
+mod serving;
 mod stream;
 
 use crate::cli::Args;
 use anyhow::Context;
 use config::GuestConfig;
-use pairs::{End, Outcome, Pairs};
+use pairs::{End, Outcome, Pairs, Pending};
 use plugging::Part;
 use qmp::{Heard, Qmp};
-use region::{REGION_BYTES, Region};
+use region::Region;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stream::{Stream, Turn};
-use yasmin_control::Decline;
 use yasmin_control::uplink::{FromHost, ToHost, UPLINK_BYTES, UPLINK_VERSION, next, session_of};
+use yasmin_control::{Decline, Role};
 
 /// A region in which nobody holds anything goes after so long.
 const IDLE_FOR: Duration = Duration::from_secs(60);
@@ -46,7 +48,7 @@ const PLUGGED_WITHIN: Duration = Duration::from_secs(20);
 /// Guests have so long to let their memory go, when the broker ends.
 const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Pairs of ends that wait for a region.
+/// Pairs of ends that wait for memory.
 const PENDING_MAX: usize = 1024;
 
 struct Guest {
@@ -66,15 +68,15 @@ struct Shared {
     parts: [Part; 2],
     /// The guest's broker has told of it, and of what is held there.
     is_told: [bool; 2],
+    /// Connections had their channels in it.
+    was_ready: bool,
     /// It is to go.
     is_leaving: bool,
-    /// What it told of so far.
-    telling: [Vec<u64>; 2],
-    /// Somebody waits for it, since then.
-    since: Instant,
+    /// Offset and grant of what it told of so far.
+    telling: [Vec<(u64, u64)>; 2],
     idle_since: Option<Instant>,
-    /// Connector's and acceptor's ends that wait for it.
-    pending: Vec<[End; 2]>,
+    /// When a device that is asked to go is asked again.
+    again_at: [Instant; 2],
 }
 
 impl Shared {
@@ -86,6 +88,23 @@ impl Shared {
         self.parts.iter().all(|part| matches!(part, Part::Plugged { .. }))
             && self.is_told == [true; 2]
             && !self.is_leaving
+    }
+
+    fn is_of(&self, guests: [usize; 2]) -> bool {
+        guests.iter().all(|&guest| self.side_of(guest).is_some())
+    }
+
+    /// It is to go, and nothing of it is given any more.
+    fn leave(&mut self) {
+        self.is_leaving = true;
+        self.region.close();
+    }
+
+    /// A guest has it no more.
+    fn lost_by(&mut self, side: usize) {
+        self.is_told[side] = false;
+        self.telling[side].clear();
+        self.leave();
     }
 }
 
@@ -103,6 +122,8 @@ pub struct Host {
     guests: Vec<Guest>,
     shared: Vec<Shared>,
     pairs: Pairs,
+    /// Ends of one connection, in the order in which they came.
+    pending: Vec<Pending>,
     failed: Vec<Failed>,
     is_ending: bool,
 }
@@ -171,6 +192,7 @@ impl Host {
             guests: guests.into_iter().map(guest).collect(),
             shared: Vec::new(),
             pairs: Pairs::default(),
+            pending: Vec::new(),
             failed: Vec::new(),
             is_ending: false,
         }
@@ -181,8 +203,8 @@ impl Host {
         let Ok(files) = std::fs::read_dir(&self.folder) else { return };
         for file in files.flatten() {
             let name = file.file_name();
-            let Some(region) = name.to_str().and_then(|name| Region::adopt(&self.folder, name))
-            else {
+            let adopt = |name| Region::adopt(&self.folder, name, random());
+            let Some(region) = name.to_str().and_then(adopt) else {
                 continue;
             };
             let number_of =
@@ -194,7 +216,8 @@ impl Host {
                 continue;
             };
             tracing::info!(region = format!("{:016x}", region.number), "found again");
-            self.shared.push(Shared::new(region, [a, b], [Part::Unknown, Part::Unknown]));
+            let parts = [Part::Unknown, Part::Unknown];
+            self.shared.push(Shared::new(region, [a, b], parts, Instant::now()));
         }
     }
 
@@ -222,7 +245,8 @@ impl Host {
         }
         let streams = self.guests.iter().flat_map(|guest| [&guest.qmp.stream, &guest.port]);
         let again = streams.filter_map(Stream::next_expiry).min();
-        let busy = (!self.shared.is_empty()).then(|| now + Duration::from_secs(1));
+        let is_busy = !self.shared.is_empty() || !self.pending.is_empty();
+        let busy = is_busy.then(|| now + Duration::from_secs(1));
         let at = [again, busy].into_iter().flatten().min();
         let timeout = at.map(|at| {
             let left = at.saturating_duration_since(now).max(Duration::from_millis(1));
@@ -257,6 +281,13 @@ impl Host {
         guest.session = random().max(1);
         let begin = FromHost::Begin { version: UPLINK_VERSION };
         guest.port.send(&begin.encode(guest.session));
+        for at in 0..self.shared.len() {
+            let shared = &self.shared[at];
+            let Some(side) = shared.side_of(number) else { continue };
+            if matches!(shared.parts[side], Part::Plugged { .. }) && !shared.is_leaving {
+                self.tell(number, FromHost::Plugged { region: self.shared[at].region.number });
+            }
+        }
     }
 
     /// What its broker said counts no more. What it holds is told anew.
@@ -267,9 +298,24 @@ impl Host {
             if let Some(side) = shared.side_of(number) {
                 shared.is_told[side] = false;
                 shared.telling[side].clear();
-                shared.pending.retain(|ends| ends.iter().all(|end| end.guest != number));
             }
         }
+        // The other ends of their connections wait for them again.
+        for Pending { ends, numbers, .. } in
+            self.take_pending(|pending| pending.ends.iter().any(|end| end.guest == number))
+        {
+            for (end, role) in ends.into_iter().zip([Role::Connector, Role::Acceptor]) {
+                if end.guest != number && self.pairs.offer(end, role, numbers) != Outcome::Waits {
+                    self.decline(end, Decline::NoProof);
+                }
+            }
+        }
+    }
+
+    fn take_pending(&mut self, is_wanted: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let (taken, kept) = std::mem::take(&mut self.pending).into_iter().partition(is_wanted);
+        self.pending = kept;
+        taken
     }
 
     fn tell(&mut self, number: usize, message: FromHost) {
@@ -317,12 +363,25 @@ impl Host {
                 let end = End { guest: number, id };
                 match self.pairs.offer(end, role, numbers) {
                     Outcome::Waits => {}
-                    Outcome::Pair(ends) => self.pair(ends, now),
+                    Outcome::Pair(ends) => self.pair(Pending { ends, numbers, since: now }),
                     Outcome::Conflict(other) => {
+                        let names = [end, other].map(|end| self.name_of(end.guest));
+                        crate::rarely::warn!(
+                            "guests {} and {} offer one and the same end of a connection: neither \
+                             is believed; one of them is wrong, or was copied while it ran",
+                            names[0],
+                            names[1]
+                        );
                         self.decline(other, Decline::NoProof);
                         self.decline(end, Decline::NoProof);
                     }
-                    Outcome::Full => self.decline(end, Decline::TooMany),
+                    Outcome::Full => {
+                        crate::rarely::warn!(
+                            "guest {} offers too many ends at once: those stay on TCP",
+                            self.name_of(number)
+                        );
+                        self.decline(end, Decline::TooMany);
+                    }
                 }
             }
             ToHost::Withdraw { id } => self.withdraw(End { guest: number, id }),
@@ -330,14 +389,14 @@ impl Host {
                 if let Some((shared, side)) = self.region_of(slice.region, number) {
                     let telling = &mut shared.telling[side];
                     if telling.len() < shared.region.slices() {
-                        telling.push(slice.offset);
+                        telling.push((slice.offset, slice.grant));
                     }
                 }
             }
             ToHost::Region { region } => {
                 if let Some((shared, side)) = self.region_of(region, number) {
                     let held = std::mem::take(&mut shared.telling[side]);
-                    shared.region.retell(side, &held);
+                    shared.region.told(side, &held);
                     shared.is_told[side] = true;
                     let name = &self.guests[number].config.name;
                     tracing::info!(
@@ -348,18 +407,24 @@ impl Host {
             }
             ToHost::Freed(slice) => {
                 if let Some((shared, side)) = self.region_of(slice.region, number) {
-                    shared.region.freed(side, slice.offset);
+                    shared.region.freed(side, slice.offset, slice.grant);
                 }
             }
             // Its QEMU says so, too; until then nothing new goes there.
             ToHost::Gone { region } => {
                 if let Some((shared, side)) = self.region_of(region, number) {
-                    shared.is_told[side] = false;
-                    shared.region.forget(side);
-                    shared.is_leaving = true;
+                    shared.lost_by(side);
                 }
             }
         }
+    }
+
+    fn name_of(&self, guest: usize) -> &str {
+        &self.guests[guest].config.name
+    }
+
+    fn names_of(&self, guests: [usize; 2]) -> String {
+        guests.map(|guest| self.name_of(guest)).join(" and ")
     }
 
     fn region_of(&mut self, region: u64, guest: usize) -> Option<(&mut Shared, usize)> {
@@ -374,44 +439,23 @@ impl Host {
 
     fn withdraw(&mut self, end: End) {
         self.pairs.withdraw(end);
-        let mut left = Vec::new();
-        for shared in &mut self.shared {
-            shared.pending.retain(|ends| {
-                let is_of = ends.contains(&end);
-                if is_of {
-                    left.extend(ends.iter().copied().filter(|one| *one != end));
-                }
-                !is_of
-            });
-        }
-        for end in left {
-            self.decline(end, Decline::NoProof);
+        for pending in self.take_pending(|pending| pending.ends.contains(&end)) {
+            for other in pending.ends.into_iter().filter(|one| *one != end) {
+                self.decline(other, Decline::NoProof);
+            }
         }
     }
 
     /// Two ends of one connection, of two guests.
-    fn pair(&mut self, ends: [End; 2], now: Instant) {
-        let guests = ends.map(|end| end.guest);
-        let is_of = |shared: &&mut Shared| {
-            !shared.is_leaving && guests.iter().all(|&guest| shared.side_of(guest).is_some())
-        };
-        let room = match self.shared.iter_mut().find(is_of) {
-            Some(shared) => Ok(shared),
-            None => match self.make_region(guests, now) {
-                Ok(()) => self.shared.last_mut().ok_or(Decline::Memory),
-                Err(reason) => Err(reason),
-            },
-        };
-        match room {
-            Ok(shared) if shared.pending.len() < PENDING_MAX => {
-                if shared.pending.is_empty() {
-                    shared.since = now;
-                }
-                shared.pending.push(ends);
-            }
-            Ok(_) => self.decline_both(ends, Decline::TooMany),
-            Err(reason) => self.decline_both(ends, reason),
+    fn pair(&mut self, pending: Pending) {
+        if self.pending.len() < PENDING_MAX {
+            return self.pending.push(pending);
         }
+        crate::rarely::warn!(
+            "{PENDING_MAX} connections wait for memory: one of guests {} stays on TCP",
+            self.names_of(pending.guests())
+        );
+        self.decline_both(pending.ends, Decline::TooMany);
     }
 
     fn decline_both(&mut self, ends: [End; 2], reason: Decline) {
@@ -420,72 +464,19 @@ impl Host {
         }
     }
 
-    fn make_region(&mut self, guests: [usize; 2], now: Instant) -> Result<(), Decline> {
-        self.failed.retain(|failed| now < failed.until);
-        let is_failed = |failed: &Failed| guests.iter().all(|guest| failed.guests.contains(guest));
-        if self.is_ending || self.failed.iter().any(is_failed) {
-            return Err(Decline::Policy);
-        }
-        let of = |guest: usize| {
-            let count = self.shared.iter().filter(|shared| shared.side_of(guest).is_some()).count();
-            count as u64 * REGION_BYTES
-        };
-        let all = self.shared.len() as u64 * REGION_BYTES;
-        if all + REGION_BYTES > self.memory_limit
-            || guests.iter().any(|&guest| of(guest) + REGION_BYTES > self.guest_limit)
-        {
-            crate::rarely::warn!(
-                "no memory is left for these guests: --memory-limit, --user-limit"
-            );
-            return Err(Decline::Memory);
-        }
-        if !guests.iter().all(|&guest| self.guests[guest].is_known && self.has_slot(guest)) {
-            self.make_room(guests);
-            return Err(Decline::Memory);
-        }
-        let names = guests.map(|guest| self.guests[guest].config.name.clone());
-        let region = Region::create(&self.folder, random(), self.class, names);
-        let region = region.map_err(|error| {
-            crate::rarely::warn!("cannot make memory in {}: {error}", self.folder.display());
-            Decline::Memory
-        })?;
-        self.shared.push(Shared::new(region, guests, [Part::Absent, Part::Absent]));
-        Ok(())
-    }
-
-    /// No slot is empty: the memory that nobody uses goes, for the next one who asks.
-    fn make_room(&mut self, guests: [usize; 2]) {
-        for guest in guests {
-            if self.has_slot(guest) {
-                continue;
-            }
-            let idle = self.shared.iter_mut().filter(|shared| shared.side_of(guest).is_some());
-            if let Some(shared) = idle
-                .filter(|shared| shared.idle_since.is_some())
-                .min_by_key(|shared| shared.idle_since)
-            {
-                shared.is_leaving = true;
-            }
-        }
-    }
-
     fn look_at_regions(&mut self, now: Instant) {
-        for at in 0..self.shared.len() {
-            let is_ending = self.is_ending;
-            let shared = &mut self.shared[at];
-            let is_idle = shared.region.is_idle() && shared.pending.is_empty() && shared.is_ready();
+        for shared in &mut self.shared {
+            let is_wanted = self.pending.iter().any(|pending| shared.is_of(pending.guests()));
+            let is_idle = shared.region.is_idle() && shared.is_ready() && !is_wanted;
+            shared.was_ready |= shared.is_ready();
             shared.idle_since = if is_idle { shared.idle_since.or(Some(now)) } else { None };
-            let is_over = shared.idle_since.is_some_and(|since| now >= since + IDLE_FOR);
-            let is_late = !shared.pending.is_empty() && now >= shared.since + PLUGGED_WITHIN;
-            if is_late && !shared.is_ready() {
-                self.give_up(at, "no word of it from its driver and broker in the guest", now);
+            if self.is_ending || shared.idle_since.is_some_and(|since| now >= since + IDLE_FOR) {
+                shared.leave();
             }
-            let shared = &mut self.shared[at];
-            shared.is_leaving |= is_ending || is_over;
-            if shared.is_ready() {
-                self.serve(at);
-            }
-            self.move_parts(at);
+        }
+        self.serve_pending(now);
+        for at in 0..self.shared.len() {
+            self.move_parts(at, now);
         }
         self.shared.retain(|shared| {
             let is_gone = shared.is_leaving && shared.parts.iter().all(Part::is_absent);
@@ -497,62 +488,33 @@ impl Host {
         });
     }
 
-    /// The region's memory does not come: whoever waits for it stays on TCP.
-    fn give_up(&mut self, at: usize, why: &str, now: Instant) {
-        let shared = &mut self.shared[at];
-        shared.is_leaving = true;
-        let guests = shared.guests;
-        let pending = std::mem::take(&mut shared.pending);
-        let names = guests.map(|guest| self.guests[guest].config.name.as_str()).join(" and ");
-        tracing::warn!("no memory for guests {names}, so their connections stay on TCP: {why}");
-        self.failed.push(Failed { guests, until: now + FAILED_FOR });
-        for ends in pending {
-            self.decline_both(ends, Decline::Memory);
-        }
-    }
-
-    /// Slices for those that wait.
-    fn serve(&mut self, at: usize) {
-        for ends in std::mem::take(&mut self.shared[at].pending) {
-            let (max_class, first_class) = (self.shared[at].region.class, self.first_class);
-            let region = self.shared[at].region.number;
-            match self.shared[at].region.take() {
-                Ok(Some(offset)) => {
-                    let first_class = first_class.min(max_class);
-                    for End { guest, id } in ends {
-                        let channel =
-                            FromHost::Channel { id, region, offset, max_class, first_class };
-                        self.tell(guest, channel);
-                    }
-                }
-                Ok(None) => self.decline_both(ends, Decline::Memory),
-                Err(error) => {
-                    crate::rarely::warn!("cannot prepare a slice: {error}");
-                    self.decline_both(ends, Decline::Memory);
-                }
-            }
-        }
-    }
-
     fn heard(&mut self, number: usize, heard: Heard<plugging::Purpose>, now: Instant) {
-        if let Some((at, why)) = self.plugging_heard(number, heard) {
-            self.give_up(at, &why, now);
+        let Some((at, why)) = self.plugging_heard(number, heard) else { return };
+        let guests = self.shared[at].guests;
+        let names = self.names_of(guests);
+        tracing::warn!("no memory for guests {names}, so their connections stay on TCP: {why}");
+        self.give_up(guests, now);
+        for pending in self.take_pending(|pending| pending.is_of(guests)) {
+            self.decline_both(pending.ends, Decline::Memory);
         }
     }
 }
 
 impl Shared {
-    fn new(region: Region, guests: [usize; 2], parts: [Part; 2]) -> Self {
+    fn new(region: Region, guests: [usize; 2], parts: [Part; 2], now: Instant) -> Self {
         Self {
             region,
             guests,
             parts,
             is_told: [false; 2],
+            was_ready: false,
             telling: [Vec::new(), Vec::new()],
             is_leaving: false,
-            since: Instant::now(),
             idle_since: None,
-            pending: Vec::new(),
+            again_at: [now; 2],
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,13 @@ use yasmin_control::{Decline, Role};
 const LOOK_FOR: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Or when somebody loads the driver.
+const LOOK_LATER: Duration = Duration::from_secs(5);
+
+/// A host's broker that is there and does not answer is asked again after so long, then after longer.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+const ASK_AFTER_MOST: Duration = Duration::from_secs(60);
+
 /// The port tells late that there is somebody at its other end.
 const CHECK_AFTER: Duration = Duration::from_millis(200);
 
@@ -65,9 +72,14 @@ pub struct Uplink {
     regions: HashMap<u64, Region>,
     /// Ends that the host knows of.
     offered: HashSet<u64>,
+    /// Regions that the host has plugged and that were not found yet.
+    wanted: HashSet<u64>,
     look: Option<Look>,
     /// When to see whether the host's broker is gone.
     check_at: Option<Instant>,
+    /// When to ask again for a session, and how long after that.
+    ask_at: Option<Instant>,
+    ask_after: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -101,16 +113,31 @@ impl Uplink {
             session: None,
             regions: HashMap::new(),
             offered: HashSet::new(),
+            wanted: HashSet::new(),
             look: None,
             check_at: None,
+            ask_at: None,
+            ask_after: ASK_AFTER,
         };
-        uplink.ask();
+        uplink.ask(Instant::now());
         Ok(uplink)
     }
 
-    fn ask(&mut self) {
-        self.outbox.extend(ToHost::Ask { version: UPLINK_VERSION }.encode(0));
+    /// Asks for a session, and goes on to until there is one.
+    fn ask(&mut self, now: Instant) {
+        if self.outbox.is_empty() {
+            self.outbox.extend(ToHost::Ask { version: UPLINK_VERSION }.encode(0));
+        }
         self.flush();
+        self.ask_at = Some(now + self.ask_after);
+        self.ask_after = (self.ask_after * 2).min(ASK_AFTER_MOST);
+    }
+
+    /// What this guest and its host believe of each other differs: both begin anew.
+    fn begin_anew(&mut self, now: Instant) {
+        self.lost();
+        self.ask_after = ASK_AFTER;
+        self.ask(now);
     }
 
     pub const fn is_up(&self) -> bool {
@@ -121,7 +148,7 @@ impl Uplink {
         let Some(session) = self.session else { return };
         if self.outbox.len() > OUTBOX_BYTES {
             crate::rarely::warn!("the host's broker does not read: connections stay on TCP");
-            self.lost();
+            self.begin_anew(Instant::now());
             return;
         }
         self.outbox.extend(message.encode(session));
@@ -143,6 +170,7 @@ impl Uplink {
     fn lost(&mut self) {
         self.session = None;
         self.offered.clear();
+        self.wanted.clear();
         self.outbox.clear();
         self.inbox.clear();
     }
@@ -161,14 +189,28 @@ impl Uplink {
         }
     }
 
-    /// A descriptor for a slice, which the host gave for an end.
-    pub fn take(&self, slice: Slice) -> io::Result<OwnedFd> {
-        let region = self.regions.get(&slice.region).ok_or(io::ErrorKind::NotFound)?;
-        slices::get(&region.device, Range { offset: slice.offset, bytes: slice.bytes })
+    /// A descriptor for a slice, which the host gave for an end. When nobody holds it any more, the
+    /// driver says so.
+    ///
+    /// # Errors
+    /// Nobody here has got the slice, and the host knows it, or is told what is held instead.
+    pub fn take(&mut self, slice: Slice, now: Instant) -> io::Result<OwnedFd> {
+        let region = self.regions.get(&slice.region).ok_or(io::ErrorKind::NotFound);
+        let Slice { offset, bytes, grant, .. } = slice;
+        let taken = region
+            .map_err(io::Error::from)
+            .and_then(|region| slices::get(&region.device, Range { offset, bytes, grant }));
+        match &taken {
+            Ok(_) => {}
+            // Held by another grant, of which the host does not know: it must not be given again.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.begin_anew(now),
+            Err(_) => self.refuse(slice),
+        }
+        taken
     }
 
-    /// A slice that nobody here will use.
-    pub fn give_back(&mut self, slice: Slice) {
+    /// A grant that nobody here has taken, or will.
+    pub fn refuse(&mut self, slice: Slice) {
         self.send(ToHost::Freed(slice));
     }
 
@@ -185,6 +227,10 @@ impl Uplink {
             if token == PORT {
                 self.flush();
                 self.receive(now, &mut said);
+                // The host's broker may have come.
+                if !self.is_up() && !self.is_hung_up() && self.ask_at.is_none() {
+                    self.begin_anew(now);
+                }
             } else {
                 self.region_said(token, flags);
             }
@@ -232,6 +278,10 @@ impl Uplink {
             Ok(FromHost::Begin { version: UPLINK_VERSION }) => {
                 self.lost();
                 self.session = Some(session);
+                // What is said of slices below is what the driver knows now: channels of the session
+                // before that nobody has taken yet are void, and their ends are offered anew.
+                said.clear();
+                (self.ask_at, self.ask_after) = (None, ASK_AFTER);
                 tracing::info!("the host's broker is there");
                 for number in self.regions.keys().copied().collect::<Vec<_>>() {
                     self.tell_of(number);
@@ -247,11 +297,16 @@ impl Uplink {
                 );
             }
             _ if self.session != Some(session) => {}
-            Ok(FromHost::Plugged { .. }) => self.look(now),
-            Ok(FromHost::Channel { id, region, offset, max_class, first_class }) => {
+            Ok(FromHost::Plugged { region }) => {
+                if !self.regions.contains_key(&region) {
+                    self.wanted.insert(region);
+                    self.look(now);
+                }
+            }
+            Ok(FromHost::Channel { id, region, offset, grant, max_class, first_class }) => {
                 let bytes = yasmin_wire::layout::channel_bytes(max_class) as u64;
                 self.offered.remove(&id);
-                let slice = Slice { region, offset, bytes };
+                let slice = Slice { region, offset, bytes, grant };
                 said.push(Said::Channel { serial: id, slice, max_class, first_class });
             }
             Ok(FromHost::Decline { id, reason }) => {
@@ -270,7 +325,7 @@ impl Uplink {
 
     /// When `expire` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
-        [self.look.map(|look| look.at), self.check_at].into_iter().flatten().min()
+        [self.look.map(|look| look.at), self.check_at, self.ask_at].into_iter().flatten().min()
     }
 
     pub fn expire(&mut self, now: Instant) {
@@ -281,15 +336,21 @@ impl Uplink {
                 self.lost();
             }
         }
+        if self.ask_at.is_some_and(|at| at <= now) {
+            self.ask_at = None;
+            // Where nobody is, the port says when somebody comes.
+            if !self.is_up() && !self.is_hung_up() {
+                self.ask(now);
+            }
+        }
         let Some(look) = self.look.filter(|look| look.at <= now) else { return };
-        let is_over = self.find_regions() || look.until <= now;
-        self.look = (!is_over).then_some(Look { at: now + LOOK_EVERY, ..look });
+        self.find_regions();
+        let every = if now < look.until { LOOK_EVERY } else { LOOK_LATER };
+        self.look = (!self.wanted.is_empty()).then_some(Look { at: now + every, ..look });
     }
 
-    /// Whether a new one was found.
-    fn find_regions(&mut self) -> bool {
-        let Ok(devices) = std::fs::read_dir("/dev") else { return false };
-        let mut found = false;
+    fn find_regions(&mut self) {
+        let Ok(devices) = std::fs::read_dir("/dev") else { return };
         for device in devices.flatten() {
             let name = device.file_name();
             if !name.to_string_lossy().starts_with("yasmin-region") {
@@ -301,13 +362,12 @@ impl Uplink {
             }
             match self.meet(path) {
                 Ok(number) => {
-                    found = true;
+                    self.wanted.remove(&number);
                     self.tell_of(number);
                 }
                 Err(error) => crate::rarely::warn!("cannot use /dev/{name:?}: {error}"),
             }
         }
-        found
     }
 
     fn meet(&mut self, path: PathBuf) -> io::Result<u64> {
@@ -345,8 +405,8 @@ impl Uplink {
             .filter(|region| from < region.bytes)
             .and_then(|region| slices::held_from(&region.device, from))
         {
-            let Range { offset, bytes } = range;
-            self.send(ToHost::Held(Slice { region: number, offset, bytes }));
+            let Range { offset, bytes, grant } = range;
+            self.send(ToHost::Held(Slice { region: number, offset, bytes, grant }));
             from = offset.saturating_add(bytes.max(1));
         }
         self.send(ToHost::Region { region: number });
@@ -357,8 +417,8 @@ impl Uplink {
         while let Some(range) =
             self.regions.get(&number).and_then(|region| slices::freed(&region.device))
         {
-            let Range { offset, bytes } = range;
-            self.send(ToHost::Freed(Slice { region: number, offset, bytes }));
+            let Range { offset, bytes, grant } = range;
+            self.send(ToHost::Freed(Slice { region: number, offset, bytes, grant }));
         }
         if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
             && self.regions.remove(&number).is_some()

@@ -36,7 +36,7 @@ static void wrong(const char *what)
 
 static int get(uint64_t offset, uint64_t bytes)
 {
-	struct yasmin_slice slice = { offset, bytes };
+	struct yasmin_slice slice = { offset, bytes, offset + 7 };
 
 	return ioctl(device, YASMIN_SLICE_GET, &slice);
 }
@@ -92,14 +92,17 @@ static void limits(void)
 	wait(&status);
 	if (status)
 		wrong("a child's mapping");
-	if (ioctl(device, YASMIN_SLICE_NEXT, &slice) || slice.offset != 1 << 20 || slice.bytes != SLICE)
+	if (ioctl(device, YASMIN_SLICE_NEXT, &slice) || slice.offset != 1 << 20 || slice.bytes != SLICE ||
+	    slice.grant != (1 << 20) + 7)
 		wrong("what is held");
 	refused("freed", ioctl(device, YASMIN_SLICE_FREED, &slice), EAGAIN);
 	close(fd);
 	munmap(half, 4096);
 	refused("freed, though mapped", ioctl(device, YASMIN_SLICE_FREED, &slice), EAGAIN);
 	munmap(at, SLICE);
-	if (ioctl(device, YASMIN_SLICE_FREED, &slice) || slice.offset != 1 << 20 || slice.bytes != SLICE)
+	slice.grant = 0;
+	if (ioctl(device, YASMIN_SLICE_FREED, &slice) || slice.offset != 1 << 20 || slice.bytes != SLICE ||
+	    slice.grant != (1 << 20) + 7)
 		wrong("what was freed");
 	slice.offset = 0;
 	refused("what is held", ioctl(device, YASMIN_SLICE_NEXT, &slice), ENOENT);

@@ -49,9 +49,6 @@ impl Broker {
                     if let Err(reason) =
                         self.channel_from_host(serial, slice, max_class, first_class, now)
                     {
-                        if let Some(uplink) = &mut self.uplink {
-                            uplink.give_back(slice);
-                        }
                         self.decline_waiting(serial, reason, now);
                     }
                 }
@@ -59,7 +56,7 @@ impl Broker {
         }
     }
 
-    /// An error: nobody has got the slice.
+    /// An error: nobody has got the slice, and the host was told.
     fn channel_from_host(
         &mut self,
         serial: u64,
@@ -68,11 +65,14 @@ impl Broker {
         first_class: u8,
         now: Instant,
     ) -> Result<(), Decline> {
-        let label = self.label(serial).ok_or(Decline::NoProof)?;
-        let Some(EndState::Waiting { .. }) = self.ends.get(&serial).map(|end| &end.state) else {
+        let state = self.ends.get(&serial).map(|end| &end.state);
+        let label = self.label(serial).filter(|_| matches!(state, Some(EndState::Waiting { .. })));
+        let uplink = self.uplink.as_mut().ok_or(Decline::NoGuest)?;
+        let Some(label) = label else {
+            uplink.refuse(slice);
             return Err(Decline::Taken);
         };
-        let taken = self.uplink.as_ref().ok_or(Decline::NoGuest)?.take(slice);
+        let taken = uplink.take(slice, now);
         let memory = taken.map_err(|error| {
             crate::rarely::warn!("cannot take the memory that the host gives: {error}");
             Decline::Memory

@@ -5,6 +5,7 @@
 //! same connection's other end.
 
 use std::collections::HashMap;
+use std::time::Instant;
 use yasmin_control::Role;
 use yasmin_control::uplink::Numbers;
 
@@ -16,6 +17,25 @@ pub const WAITING_MAX: usize = 16384;
 pub struct End {
     pub guest: usize,
     pub id: u64,
+}
+
+/// Two ends of one connection that wait for memory.
+#[derive(Debug)]
+pub struct Pending {
+    /// The connector's, the acceptor's.
+    pub ends: [End; 2],
+    pub numbers: Numbers,
+    pub since: Instant,
+}
+
+impl Pending {
+    pub fn guests(&self) -> [usize; 2] {
+        self.ends.map(|end| end.guest)
+    }
+
+    pub fn is_of(&self, guests: [usize; 2]) -> bool {
+        self.guests().iter().all(|guest| guests.contains(guest))
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]

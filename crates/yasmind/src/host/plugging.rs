@@ -13,6 +13,10 @@ use super::qmp::Heard;
 use super::region::REGION_BYTES;
 use super::{FromHost, Host};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// A guest whose system is just starting does not hear that a device is to go: it is asked again.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// A region in one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +113,7 @@ impl Host {
     }
 
     /// Brings the region's parts on towards what is wanted of it.
-    pub(super) fn move_parts(&mut self, at: usize) {
+    pub(super) fn move_parts(&mut self, at: usize, now: Instant) {
         for side in 0..2 {
             let shared = &self.shared[at];
             let (guest, number) = (shared.guests[side], shared.region.number);
@@ -135,6 +139,12 @@ impl Host {
                     let arguments = json!({ "id": device_id(number, &slot) });
                     self.ask(guest, Purpose::Unplug(number), "device_del", &arguments);
                     self.shared[at].parts[side] = Part::Unplugging { slot };
+                    self.shared[at].again_at[side] = now + AGAIN_AFTER;
+                }
+                Part::Unplugging { slot } if now >= shared.again_at[side] => {
+                    let arguments = json!({ "id": device_id(number, &slot) });
+                    self.ask(guest, Purpose::Unplug(number), "device_del", &arguments);
+                    self.shared[at].again_at[side] = now + AGAIN_AFTER;
                 }
                 _ => {}
             }
@@ -173,6 +183,17 @@ impl Host {
                 None
             }
             Heard::Done(Purpose::Clean, _) | Heard::Refused(Purpose::Clean, _) => None,
+            // Somebody else has unplugged it.
+            Heard::Missing(Purpose::Unplug(number)) => {
+                let slot = self
+                    .place(guest, number)
+                    .and_then(|(at, side)| self.shared[at].parts[side].slot().map(str::to_owned));
+                if let Some(slot) = slot {
+                    self.deleted(guest, &device_id(number, &slot));
+                }
+                None
+            }
+            Heard::Missing(purpose) => self.refused(guest, &purpose, "no such device".to_owned()),
             Heard::Refused(Purpose::ListDevices | Purpose::ListMemory, why) => {
                 let name = &self.guests[guest].config.name;
                 tracing::warn!("guest {name}: its QEMU does not say what it has: {why}");
@@ -238,10 +259,8 @@ impl Host {
                 self.shared[at].parts[side] = Part::Removing { slot };
                 Some((at, format!("QEMU of {name} does not plug it into {why}")))
             }
-            (Purpose::Unplug(_), Part::Unplugging { slot }) => {
-                // Once more at the next turn.
+            (Purpose::Unplug(_), Part::Unplugging { .. }) => {
                 crate::rarely::warn!("QEMU of {name} does not unplug memory yet: {why}");
-                self.shared[at].parts[side] = Part::Plugged { slot };
                 None
             }
             (Purpose::Remove(_), Part::Removing { .. }) => {
@@ -261,9 +280,13 @@ impl Host {
             return self.ask(guest, Purpose::Clean, "object-del", &memory);
         };
         let shared = &mut self.shared[at];
-        shared.is_leaving = true;
-        shared.is_told[side] = false;
-        shared.region.forget(side);
+        match shared.parts[side] {
+            Part::Removing { .. } => return,
+            // Its memory could not go before it had.
+            Part::Absent => return self.ask(guest, Purpose::Clean, "object-del", &memory),
+            _ => {}
+        }
+        shared.lost_by(side);
         shared.parts[side] = Part::Removing { slot: slot.to_owned() };
         self.ask(guest, Purpose::Remove(number), "object-del", &memory);
     }
@@ -273,9 +296,7 @@ impl Host {
         self.guests[guest].is_known = false;
         for shared in &mut self.shared {
             if let Some(side) = shared.side_of(guest) {
-                shared.is_leaving = true;
-                shared.is_told[side] = false;
-                shared.region.forget(side);
+                shared.lost_by(side);
                 shared.parts[side] = Part::Absent;
             }
         }
@@ -298,8 +319,10 @@ impl Host {
         }
         // What one guest has lost is not plugged again behind the other one's back.
         for shared in &mut self.shared {
-            if let Some(side) = shared.side_of(guest) {
-                shared.is_leaving |= shared.parts[side].is_absent();
+            if let Some(side) = shared.side_of(guest)
+                && shared.parts[side].is_absent()
+            {
+                shared.lost_by(side);
             }
         }
     }

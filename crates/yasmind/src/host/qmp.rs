@@ -16,6 +16,8 @@ pub enum Heard<P> {
     Down,
     Done(P, Value),
     Refused(P, String),
+    /// The device that the command names is not there.
+    Missing(P),
     /// A device has gone, by its id.
     Deleted(String),
 }
@@ -79,6 +81,9 @@ impl<P> Qmp<P> {
         let purpose = self.asked.remove(&id)?;
         if let Some(answer) = value.get("return") {
             return Some(Heard::Done(purpose, answer.clone()));
+        }
+        if value.pointer("/error/class").and_then(Value::as_str) == Some("DeviceNotFound") {
+            return Some(Heard::Missing(purpose));
         }
         let why = value.pointer("/error/desc").and_then(Value::as_str).unwrap_or("no reason");
         Some(Heard::Refused(purpose, why.chars().filter(|c| !c.is_control()).take(300).collect()))

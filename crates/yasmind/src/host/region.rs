@@ -3,6 +3,7 @@
 //! The file's name says all that has to be known of it after a crash: its number, the class of its
 //! channels, its guests. Nothing is read from the file, since the guests write it.
 
+use super::grants::Grants;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -25,8 +26,7 @@ pub struct Region {
     pub guests: [String; 2],
     pub path: PathBuf,
     file: File,
-    /// Which of the two guests hold a slice, or may.
-    slices: Vec<[bool; 2]>,
+    grants: Grants,
 }
 
 fn name(number: u64, class: u8, guests: &[String; 2]) -> String {
@@ -43,9 +43,20 @@ pub fn parse_name(name: &str) -> Option<(u64, u8, [String; 2])> {
     is_whole.then_some((number, class, guests))
 }
 
+fn slice_count(class: u8) -> usize {
+    ((REGION_BYTES - PAGE_BYTES as u64) / channel_bytes(class) as u64) as usize
+}
+
 impl Region {
-    /// Makes one in `folder`, all zero but for its first page.
-    pub fn create(folder: &Path, number: u64, class: u8, guests: [String; 2]) -> io::Result<Self> {
+    /// Makes one in `folder`, all zero but for its first page. `first_grant`: a number far from that of
+    /// any other broker.
+    pub fn create(
+        folder: &Path,
+        number: u64,
+        class: u8,
+        guests: [String; 2],
+        first_grant: u64,
+    ) -> io::Result<Self> {
         let path = folder.join(name(number, class, &guests));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
@@ -59,25 +70,22 @@ impl Region {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
-        Ok(Self::over(number, class, guests, path, file))
+        let grants = Grants::new(slice_count(class), first_grant);
+        Ok(Self { number, class, guests, path, file, grants })
     }
 
     /// One that an earlier broker made.
-    pub fn adopt(folder: &Path, file_name: &str) -> Option<Self> {
+    pub fn adopt(folder: &Path, file_name: &str, first_grant: u64) -> Option<Self> {
         let (number, class, guests) = parse_name(file_name)?;
         let path = folder.join(file_name);
         let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
         let is_whole = file.metadata().is_ok_and(|meta| meta.len() == REGION_BYTES);
-        is_whole.then(|| Self::over(number, class, guests, path, file))
-    }
-
-    fn over(number: u64, class: u8, guests: [String; 2], path: PathBuf, file: File) -> Self {
-        let count = (REGION_BYTES - PAGE_BYTES as u64) / channel_bytes(class) as u64;
-        Self { number, class, guests, path, file, slices: vec![[false; 2]; count as usize] }
+        let grants = Grants::adopted(slice_count(class), first_grant);
+        is_whole.then_some(Self { number, class, guests, path, file, grants })
     }
 
     pub fn is_idle(&self) -> bool {
-        self.slices.iter().all(|held| *held == [false; 2])
+        self.grants.is_idle()
     }
 
     fn slice_bytes(&self) -> u64 {
@@ -85,19 +93,16 @@ impl Region {
     }
 
     /// The slice at an offset that a guest named.
-    fn slice_at(&mut self, offset: u64) -> Option<(usize, &mut [bool; 2])> {
+    fn index_of(&self, offset: u64) -> Option<usize> {
         let at = offset.checked_sub(PAGE_BYTES as u64)?;
         let index = usize::try_from(at / self.slice_bytes()).ok()?;
-        let is_begin = at.is_multiple_of(self.slice_bytes());
-        let held = self.slices.get_mut(index).filter(|_| is_begin)?;
-        Some((index, held))
+        (at.is_multiple_of(self.slice_bytes()) && index < self.slices()).then_some(index)
     }
 
-    /// A slice that nobody holds, with a channel's header, given to both: its offset.
-    pub fn take(&mut self) -> io::Result<Option<u64>> {
-        let Some(index) = self.slices.iter().position(|held| *held == [false; 2]) else {
-            return Ok(None);
-        };
+    /// A slice that nobody holds, with a channel's header, given to both: its offset, and the grant's
+    /// number. `None`: there is none.
+    pub fn take(&mut self) -> io::Result<Option<(u64, u64)>> {
+        let Some(index) = self.grants.free() else { return Ok(None) };
         let offset = PAGE_BYTES as u64 + index as u64 * self.slice_bytes();
         let mut header = [0; 16];
         header[..8].copy_from_slice(&CHANNEL_MAGIC.to_le_bytes());
@@ -105,8 +110,7 @@ impl Region {
         header[12..16].copy_from_slice(&u32::from(self.class).to_le_bytes());
         self.erase(index)?;
         self.file.write_all_at(&header, offset)?;
-        self.slices[index] = [true; 2];
-        Ok(Some(offset))
+        Ok(self.grants.give(index).map(|grant| (offset, grant)))
     }
 
     /// Back to zeros, and the memory to the host.
@@ -118,35 +122,29 @@ impl Region {
 
     /// How many it has.
     pub const fn slices(&self) -> usize {
-        self.slices.len()
+        self.grants.count()
     }
 
-    /// One of its guests says which slices it holds: these and no other ones.
-    pub fn retell(&mut self, side: usize, offsets: &[u64]) {
-        self.forget(side);
-        for &offset in offsets {
-            if let Some((_, held)) = self.slice_at(offset) {
-                held[side] = true;
-            }
-        }
+    /// One of its guests says which slices it holds, by offset and grant: these and no other ones.
+    pub fn told(&mut self, side: usize, held: &[(u64, u64)]) {
+        let of = |&(offset, grant): &(u64, u64)| Some((self.index_of(offset)?, grant));
+        let held: Vec<_> = held.iter().filter_map(of).collect();
+        self.grants.told(side, &held);
     }
 
-    /// One of its guests holds it no more.
-    pub fn freed(&mut self, side: usize, offset: u64) {
-        let Some((index, held)) = self.slice_at(offset) else { return };
-        held[side] = false;
-        if *held == [false; 2]
+    /// One of its guests holds a slice by this grant no more.
+    pub fn freed(&mut self, side: usize, offset: u64, grant: u64) {
+        let Some(index) = self.index_of(offset) else { return };
+        if self.grants.freed(side, index, grant)
             && let Err(error) = self.erase(index)
         {
             crate::rarely::warn!("cannot give memory back: {error}");
         }
     }
 
-    /// One of its guests holds nothing.
-    pub fn forget(&mut self, side: usize) {
-        for held in &mut self.slices {
-            held[side] = false;
-        }
+    /// Nothing of it is given any more.
+    pub fn close(&mut self) {
+        self.grants.close();
     }
 
     /// The file goes; memory that a guest still maps stays until it does not.
@@ -166,32 +164,37 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("yasmin-region-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let guests = ["a".to_owned(), "b.c".to_owned()];
-        let mut region = Region::create(&folder, 7, 8, guests.clone()).unwrap();
+        let mut region = Region::create(&folder, 7, 8, guests.clone(), 100).unwrap();
         let mut offsets = Vec::new();
-        while let Some(offset) = region.take().unwrap() {
+        while let Some((offset, grant)) = region.take().unwrap() {
+            assert_eq!(grant, 100 + offsets.len() as u64);
             offsets.push(offset);
         }
         assert_eq!((offsets.len(), offsets[0], offsets[1]), (31, 0x1000, 0x20_2000));
         region.file.write_all_at(b"secret", offsets[3] + 5000).unwrap();
         for bad in [0, 1, offsets[3] + 4096, u64::MAX] {
-            region.freed(0, bad);
-            region.freed(1, bad);
+            region.freed(0, bad, 103);
+            region.freed(1, bad, 103);
         }
-        region.freed(0, offsets[3]);
+        region.freed(0, offsets[3], 103);
+        region.freed(1, offsets[3], 102);
         assert_eq!(region.take().unwrap(), None);
-        region.freed(1, offsets[3]);
-        assert_eq!(region.take().unwrap(), Some(offsets[3]));
+        region.freed(1, offsets[3], 103);
+        assert_eq!(region.take().unwrap(), Some((offsets[3], 131)));
         let mut text = [1; 6];
         region.file.read_exact_at(&mut text, offsets[3] + 5000).unwrap();
         assert_eq!(text, [0; 6]);
         let file_name = region.path.file_name().unwrap().to_str().unwrap().to_owned();
         assert_eq!(parse_name(&file_name), Some((7, 8, guests)));
         assert_eq!(parse_name("region-7-9-a-b"), None);
-        let mut again = Region::adopt(&folder, &file_name).unwrap();
-        assert!(again.is_idle());
-        again.retell(1, &[offsets[0]]);
+        let mut again = Region::adopt(&folder, &file_name, 500).unwrap();
+        again.told(1, &[(offsets[0], 100), (offsets[0] + 1, 5)]);
+        assert_eq!(again.take().unwrap(), None);
+        again.told(0, &[]);
         assert!(!again.is_idle());
-        assert_eq!(again.take().unwrap(), Some(offsets[1]));
+        assert_eq!(again.take().unwrap(), Some((offsets[1], 500)));
+        again.close();
+        assert_eq!(again.take().unwrap(), None);
         again.remove();
         std::fs::remove_dir(&folder).unwrap();
     }

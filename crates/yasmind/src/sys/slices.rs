@@ -3,12 +3,13 @@
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::io;
 
-/// `struct yasmin_slice`: offset and length in bytes.
+/// `struct yasmin_slice`: offset and length in bytes, and the number by which the host gave it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     pub offset: u64,
     pub bytes: u64,
+    pub grant: u64,
 }
 
 const fn request(direction: u64, number: u64) -> libc::c_ulong {
@@ -27,6 +28,9 @@ fn call(device: impl AsFd, request: libc::c_ulong, range: &mut Range) -> io::Res
 }
 
 /// A descriptor that maps this part of the device's memory.
+///
+/// # Errors
+/// `ResourceBusy`: somebody here holds a part of it. Others are the kernel's.
 pub fn get(device: impl AsFd, mut range: Range) -> io::Result<OwnedFd> {
     let fd = call(device, GET, &mut range)?;
     // SAFETY: made by the call, and nobody else's.
@@ -35,7 +39,7 @@ pub fn get(device: impl AsFd, mut range: Range) -> io::Result<OwnedFd> {
 
 /// The first slice from `offset` on that somebody holds.
 pub fn held_from(device: impl AsFd, offset: u64) -> Option<Range> {
-    let mut range = Range { offset, bytes: 0 };
+    let mut range = Range { offset, ..Range::default() };
     call(device, NEXT, &mut range).ok()?;
     Some(range)
 }
