@@ -11,7 +11,8 @@ use crate::set::registration::{
     self, ARMED, DIRTY, IN_KERNEL, PRESENT, REGISTRY, Registration, SPENT, TOKENED, WAKES,
 };
 use crate::set::{
-    self, ADD, DEL, EDGE, EXCLUSIVE, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels, is_telling,
+    self, ADD, DEL, EDGE, EXCLUSIVE, LEFT, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels,
+    is_telling,
 };
 use crate::sys::{self, EEXIST, EpollEvent, POLLERR, POLLHUP, call};
 use crate::{holders, memory, real, text};
@@ -86,7 +87,9 @@ pub unsafe fn ctl(
         } else {
             set.outer.store(1, Ordering::Relaxed);
             inner.make_foreign(NESTED);
-            inner.wake_outer(|one| wake_sleepers(inner, one));
+            if set.sleepers.load(Ordering::SeqCst) != 0 {
+                inner.each_telling(|one| wake_sleepers(inner, one));
+            }
         }
     }
     ret
@@ -342,9 +345,14 @@ fn registered(set: &Set, conn: &'static Conn, one: &'static Registration) {
     if one.is_kernels_alone() || is_elsewhere || !set.may_offer() || !has_room {
         conn.park_rx(&receiver);
     }
-    // Who sleeps on a set that holds this one is told of it by the kernel alone.
-    let is_slept_on = set.sleepers.load(Ordering::SeqCst) != 0 || set.is_nested();
-    if is_telling(one, &receiver) && is_slept_on {
-        wake_sleepers(set, one);
+    if is_telling(one, &receiver) {
+        if set.is_nested() {
+            LEFT.store(1, Ordering::SeqCst);
+        }
+        // Who sleeps on a set that holds this one is told of it by the kernel alone.
+        let is_slept_on = || set.is_nested() && set::is_outer_slept_on();
+        if set.sleepers.load(Ordering::SeqCst) != 0 || is_slept_on() {
+            wake_sleepers(set, one);
+        }
     }
 }

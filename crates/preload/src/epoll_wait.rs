@@ -134,12 +134,6 @@ fn has_past_edge(one: &Registration, conn: &'static Conn) -> bool {
 pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
     process::cancellation_point();
     set.touch();
-    if set.outer.load(Ordering::Relaxed) != 0
-        && LEFT.load(Ordering::Relaxed) != 0
-        && let Some(found) = wait_for_inner(set, wait)
-    {
-        return found;
-    }
     if wait.max <= 0 {
         return wait.kernel(0, wait.timeout);
     }
@@ -184,6 +178,11 @@ impl Interests for Waiting<'_> {
 
     fn look(&mut self, budget: Option<&Budget>) -> Found<c_int> {
         let (set, wait) = (self.set, self.wait);
+        if may_have_inner(set)
+            && let Some(found) = wait_for_inner(set, wait)
+        {
+            return Found::Answer(found);
+        }
         loop {
             let watches = budget.is_some_and(|budget| !budget.is_spent());
             self.is_plain = !watches && set.hot.is_empty() && set.dirty.is_empty();
@@ -245,6 +244,11 @@ impl Interests for Waiting<'_> {
                 self.set.wakes_up();
                 return Found::Nothing;
             }
+        }
+        // Counted as asleep, /then/ asked: who leaves something in an inner set does the reverse.
+        if may_have_inner(self.set) && has_inner(self.set) {
+            self.set.wakes_up();
+            return Found::Nothing;
         }
         Found::Asleep
     }
@@ -333,30 +337,57 @@ fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
     (found > 0).then_some(found)
 }
 
+/// Whether it watched a set at some time, and one may have bytes unread in rings.
+fn may_have_inner(set: &Set) -> bool {
+    set.outer.load(Ordering::Relaxed) != 0 && LEFT.load(Ordering::SeqCst) != 0
+}
+
+/// Sets that this one watches, with what it asks for and its data, that tell of what rings have.
+fn inner_ready(set: &Set) -> impl Iterator<Item = (&'static Registration, u32)> {
+    (0..table::end()).filter_map(move |fd| {
+        let Entry::Set(inner) = entry::get(fd) else { return None };
+        // As many storeys of sets as the kernel allows.
+        let holds_more = inner.outer.load(Ordering::Relaxed) != 0;
+        if !inner.is_foreign() || inner.hot.is_empty() && !holds_more {
+            return None;
+        }
+        let one = {
+            let _guard = set.lock.acquire()?;
+            registration::find(set, fd).filter(|one| one.is_armed())
+        };
+        // First: of a set that is not in this one nothing is asked, and no set is in itself.
+        let is_unread = one.is_some() && (inner.has_unread() || holds_more && has_inner(inner));
+        if is_unread || !inner.hot.is_empty() {
+            LEFT.store(1, Ordering::SeqCst);
+        }
+        let one = one.filter(|_| is_unread)?;
+        let events = one.asked() & (IN | RDNORM);
+        (events != 0).then_some((one, events))
+    })
+}
+
+fn has_inner(set: &Set) -> bool {
+    inner_ready(set).next().is_some()
+}
+
 /// Sets in this one that have something the kernel does not know of, and what it knows.
 fn wait_for_inner(set: &Set, wait: &Wait) -> Option<c_int> {
     let mut found = 0;
+    // Whoever finds something raises it again.
     LEFT.store(0, Ordering::SeqCst);
-    for fd in 0..table::end() {
-        let Entry::Set(inner) = entry::get(fd) else { continue };
-        if !inner.is_foreign() || inner.hot.is_empty() {
-            continue;
-        }
-        LEFT.store(1, Ordering::SeqCst);
+    for (one, events) in inner_ready(set) {
         if (found as c_int) >= wait.max {
-            continue;
+            LEFT.store(1, Ordering::SeqCst);
+            break;
         }
-        let asked = {
-            let _guard = set.lock.acquire();
-            registration::find(set, fd).map(|one| (one.asked(), one.data.load(Ordering::Relaxed)))
-        };
-        let Some((asked, data)) = asked else { continue };
-        let events = asked & (IN | RDNORM);
-        if events != 0 && inner.has_unread() {
-            let event = EpollEvent { events, data };
-            // SAFETY: the program's buffer of `max` events.
-            unsafe { wait.events.add(found).write_unaligned(event) };
-            found += 1;
+        let event = EpollEvent { events, data: one.data.load(Ordering::Relaxed) };
+        // SAFETY: the program's buffer of `max` events.
+        unsafe { wait.events.add(found).write_unaligned(event) };
+        found += 1;
+        if one.asked() & ONESHOT != 0
+            && let Some(_guard) = set.lock.acquire()
+        {
+            epoll_ctl::spend(set, one);
         }
     }
     if found == 0 {

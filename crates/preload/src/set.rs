@@ -376,6 +376,13 @@ fn all() -> impl Iterator<Item = &'static Set> {
     (0..table::end()).filter_map(|fd| of(fd).filter(|set| set.fd.load(Ordering::Relaxed) == fd))
 }
 
+/// Whether anybody sleeps on a set that watches others.
+pub fn is_outer_slept_on() -> bool {
+    all().any(|set| {
+        set.outer.load(Ordering::Relaxed) != 0 && set.sleepers.load(Ordering::SeqCst) != 0
+    })
+}
+
 /// The next program may look at this one's sets, and knows no tokens. `closes`: which numbers it
 /// does not inherit.
 pub fn before_exec(closes: impl Fn(c_int) -> bool) {
@@ -488,15 +495,15 @@ impl Set {
         self.foreign.load(Ordering::SeqCst) == NESTED && !self.is_used_elsewhere()
     }
 
-    /// Who sleeps on a set that begins to watch this one learns of what rings have.
-    pub fn wake_outer(&self, wake: impl Fn(&Registration)) {
+    /// `each` with the registrations that a wait would tell of by their rings.
+    pub fn each_telling(&self, each: impl Fn(&Registration)) {
         let Some(_guard) = self.lock.acquire() else { return };
         for one in self.each_hot() {
             let is_unread = one.conn().is_some_and(|conn| {
                 conn.lock_rx(one.at()).is_ok_and(|_rx| is_telling(one, &conn.receiver()))
             });
             if is_unread {
-                wake(one);
+                each(one);
             }
         }
     }

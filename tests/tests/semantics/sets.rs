@@ -591,6 +591,61 @@ fn who_sleeps_on_the_outer_set_is_told() {
     });
 }
 
+/// As many storeys as the kernel allows.
+#[test]
+fn a_set_in_a_set_in_a_set() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll I");
+        duo.b("epoll M");
+        duo.b("epoll O");
+        duo.b("epadd I C in");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("epadd M I in");
+        duo.b("epadd O M in");
+        duo.b("epwait O 1000");
+        duo.b("epwait M 1000");
+        duo.b("epwait I 1000");
+        duo.b("recvall C 100");
+        duo.b("epwait O 0");
+        duo.b("epwait M 0");
+        duo.a("send C 100");
+        duo.b("epwait O 1000");
+        duo.b("recvall C 100");
+    });
+}
+
+/// The outer set's registration is told once, and again when it is armed again.
+#[test]
+fn an_inner_set_is_told_once() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll I");
+        duo.b("epoll O");
+        duo.b("epadd I C in");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("epadd O I in+oneshot");
+        duo.b("epwait O 1000");
+        duo.b("epwait O 0");
+        duo.b("epmod O I in+oneshot");
+        duo.b("epwait O 1000");
+        duo.b("epwait O 0");
+        duo.b("epmod O I in");
+        duo.b("epwait O 1000");
+        duo.b("epwait O 1000");
+        duo.b("recvall C 100");
+        duo.b("epwait O 0");
+        duo.b("epdel O I");
+        duo.b("epadd O I in+oneshot");
+        duo.a("send C 100");
+        duo.b("epwait O 1000");
+        duo.b("epwait O 0");
+        duo.b("recvall C 100");
+    });
+}
+
 #[test]
 fn who_sleeps_on_a_set_is_told_of_a_new_inner_one() {
     check(|duo| {

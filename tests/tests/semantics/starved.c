@@ -6,6 +6,7 @@
  *   starved realtime       two SCHED_FIFO threads and a hog between them, on one CPU
  *   starved stopped N      of two processes that send, one is stopped N times
  *   starved reader N       of two processes that receive, one is stopped N times
+ *   starved frozen N       the same, and it is frozen with its cgroup
  *   starved apart          two processes send, one of them in a PID namespace of its own
  */
 #define _GNU_SOURCE
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -193,9 +195,68 @@ static pid_t child(int who, int sends)
 	_exit(0);
 }
 
-static void stopped(int rounds, int sends)
+/* A cgroup of its own for `pid`: the file that freezes it, and what to write there. */
+static char freezer[128];
+static const char *freeze = "1", *thaw = "0";
+
+static void put(const char *file, const char *text)
+{
+	FILE *f = fopen(file, "w");
+	if (!f || fputs(text, f) < 0 || fclose(f)) {
+		printf("skipped: %s\n", file);
+		counts->stop = 1;
+		exit(0);
+	}
+}
+
+static void give_freezer(pid_t pid)
+{
+	const char *roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer"};
+	char file[160], number[16];
+	int at = 0;
+	for (; at < 3; at++) {
+		snprintf(file, sizeof file, "%s/cgroup.procs", roots[at]);
+		if (!access(file, W_OK))
+			break;
+	}
+	if (at == 3) {
+		printf("skipped: no cgroups\n");
+		counts->stop = 1;
+		exit(0);
+	}
+	snprintf(freezer, sizeof freezer, "%s/yasmin-test-%d", roots[at], pid);
+	mkdir(freezer, 0755);
+	snprintf(file, sizeof file, "%s/cgroup.procs", freezer);
+	snprintf(number, sizeof number, "%d", pid);
+	put(file, number);
+	if (at == 2)
+		freeze = "FROZEN", thaw = "THAWED";
+	strcat(freezer, at == 2 ? "/freezer.state" : "/cgroup.freeze");
+}
+
+static void stops(pid_t pid)
+{
+	if (*freezer) {
+		put(freezer, freeze);
+	} else {
+		kill(pid, SIGSTOP);
+		waitpid(pid, 0, WUNTRACED);
+	}
+}
+
+static void goes_on(pid_t pid)
+{
+	if (*freezer)
+		put(freezer, thaw);
+	else
+		kill(pid, SIGCONT);
+}
+
+static void stopped(int rounds, int sends, int freezes)
 {
 	pid_t one = child(0, sends), other = child(1, sends);
+	if (freezes)
+		give_freezer(one);
 	_Atomic uint64_t *moves = sends ? &counts->sent[1] : &counts->got[1];
 	unsigned seed = 7;
 	int still = 0;
@@ -204,19 +265,22 @@ static void stopped(int rounds, int sends)
 		usleep(100);
 	for (int i = 0; i < rounds && !still; i++) {
 		usleep(500 + rand_r(&seed) % 3000);
-		kill(one, SIGSTOP);
-		waitpid(one, 0, WUNTRACED);
+		stops(one);
 		uint64_t before = *moves;
 		double since = now();
 		while (*moves < before + 1000 && !(still = now() - since > 5))
 			usleep(100);
-		kill(one, SIGCONT);
+		goes_on(one);
 	}
 	counts->stop = 1;
 	if (still)
 		printf("stood still\n");
 	waitpid(one, 0, 0);
 	waitpid(other, 0, 0);
+	if (freezes) {
+		*strrchr(freezer, '/') = 0;
+		rmdir(freezer);
+	}
 }
 
 /* Each sees the other's PID as nobody's, and yet it lives. */
@@ -246,7 +310,8 @@ int main(int argc, char **argv)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	socklen_t len = sizeof at;
-	int rounds = argc > 2 ? atoi(argv[2]) : 0, reads = argv[1][0] == 'r' && rounds;
+	int rounds = argc > 2 ? atoi(argv[2]) : 0, freezes = argv[1][0] == 'f';
+	int reads = (argv[1][0] == 'r' || freezes) && rounds;
 	char c, buf[4096];
 	setvbuf(stdout, 0, _IOLBF, 0);
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -264,7 +329,7 @@ int main(int argc, char **argv)
 	while (recv(s, &c, 1, 0) == 1 && c == 'p')
 		send(s, &c, 1, 0);
 	if (rounds)
-		stopped(rounds, !reads);
+		stopped(rounds, !reads, freezes);
 	else if (argv[1][0] == 'a')
 		apart();
 	else

@@ -52,3 +52,8 @@ fn a_sibling_in_another_pid_namespace_is_not_taken_for_dead() {
 fn a_sibling_that_receives_is_stopped() {
     check(&["reader", "150"]);
 }
+
+#[test]
+fn a_sibling_that_receives_is_frozen() {
+    check(&["frozen", "100"]);
+}

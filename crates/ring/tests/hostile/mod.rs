@@ -2,7 +2,8 @@
 //! of bytes. Used by `properties.rs` and by the fuzz target `direction_hostile`.
 //!
 //! Both ends act on the one block, so that a scribble may also imitate what the other end does.
-//! Panics when a step reads or writes outside the ring, reports more than the ring holds, or
+//! Panics when a step reads or writes outside the ring, writes behind the class that the sender was
+//! granted (whatever class the peer offers: the pages are charged to the receiver), reports more than the ring holds, or
 //! does not come to an end. An end that finds its peer out begins anew.
 
 use yasmin_ring::{Block, Broken, Pages, Park, Publish, Receiver, ReceiverState};
@@ -68,7 +69,10 @@ impl Guarded {
         self.bytes[GUARD_BYTES..].as_mut_ptr()
     }
 
-    fn check(&self) {
+    /// `granted`: how many bytes of the ring may be written.
+    fn check(&self, granted: u32) {
+        let free = GUARD_BYTES + granted as usize..self.bytes.len() - GUARD_BYTES;
+        assert!(self.bytes[free].iter().all(|&byte| byte == 0), "wrote more than was granted");
         let behind = self.bytes.len() - GUARD_BYTES;
         assert!(self.bytes[..GUARD_BYTES].iter().all(|&byte| byte == GUARD), "wrote before");
         assert!(self.bytes[behind..].iter().all(|&byte| byte == GUARD), "wrote behind");
@@ -81,6 +85,8 @@ struct Ends<'a> {
     rx_state: ReceiverState,
     memory: Pages,
     max_class: u8,
+    /// The largest ring that the sender may fill.
+    granted: u8,
 }
 
 impl Ends<'_> {
@@ -91,7 +97,7 @@ impl Ends<'_> {
             state,
             memory: self.memory,
             max_class: self.max_class,
-            class_limit: self.max_class,
+            class_limit: self.granted,
         }
     }
 
@@ -150,13 +156,13 @@ impl Ends<'_> {
                 }
                 Room::Ring(write) => write,
             };
-            assert!(write.room_bytes >= 1 && write.room_bytes <= class_bytes(self.max_class));
+            assert!(write.room_bytes >= 1 && write.room_bytes <= class_bytes(self.granted));
             self.scribble(bytes);
             let skip = bytes.byte();
             // SAFETY: `SOURCE` is longer than any `length`.
             unsafe { self.tx().fill(&write, u32::from(skip), SOURCE.as_ptr(), wanted) };
             for (at, len) in self.tx().spans(&write, u32::from(skip), wanted) {
-                assert!(at as usize + len <= class_bytes(self.max_class) as usize);
+                assert!(at as usize + len <= class_bytes(self.granted) as usize);
             }
             self.scribble(bytes);
             let len_bytes = (wanted as u32).min(write.room_bytes);
@@ -241,9 +247,9 @@ impl Ends<'_> {
 pub fn run(data: &[u8]) {
     let mut bytes = Bytes { data };
     // Small ones mostly: they are faster and fill sooner.
-    let max_class = match bytes.byte() {
-        0xff => MAX_CLASS,
-        byte => byte & 3,
+    let (max_class, granted) = match bytes.byte() {
+        0xff => (MAX_CLASS, MAX_CLASS),
+        byte => (byte & 3, (byte & 3).min(byte >> 2 & 3)),
     };
     let mut ring = Guarded::new(class_bytes(max_class) as usize);
     let block = Block::new();
@@ -255,6 +261,7 @@ pub fn run(data: &[u8]) {
         rx_state: ReceiverState::default(),
         memory,
         max_class,
+        granted,
     };
     ends.begin(bytes.long());
     while let Some(op) = bytes.next() {
@@ -269,5 +276,5 @@ pub fn run(data: &[u8]) {
             ends.begin(start);
         }
     }
-    ring.check();
+    ring.check(class_bytes(granted));
 }
