@@ -156,7 +156,7 @@ def connections_of_two_guests_go_by_ring():
 @check
 def many_connections_share_the_memory():
     brokers_up()
-    flow = Flow(3_000_000, 1_000_000, "-n 20")
+    flow = Flow(8_000_000, 8_000_000, "-n 20")
     flow.finish()
     if flow.by_ring() < SOME:
         raise Failed(f"only {flow.by_ring()} bytes by ring")
