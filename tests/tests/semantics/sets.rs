@@ -550,7 +550,8 @@ fn an_exec_takes_every_change_along() {
     check(|duo| change_and_exec(duo, "exec plain"));
 }
 
-fn change_and_exec(duo: &mut Duo, exec: &str) {
+/// What closes on exec does not, and the last change was not followed by a wait.
+fn changes_unwaited(duo: &mut Duo) {
     duo.warm("C");
     duo.b("epoll E");
     duo.b("epadd E C out");
@@ -558,6 +559,10 @@ fn change_and_exec(duo: &mut Duo, exec: &str) {
     duo.b("epmod E C in");
     duo.b("cloexec C 0");
     duo.b("cloexec E 0");
+}
+
+fn change_and_exec(duo: &mut Duo, exec: &str) {
+    changes_unwaited(duo);
     duo.b(exec);
     duo.b("epwait E 0");
     duo.a("send C 100");
@@ -697,13 +702,7 @@ fn a_started_program_sees_every_change() {
 }
 
 fn change_and_start(duo: &mut Duo, start: &str) {
-    duo.warm("C");
-    duo.b("epoll E");
-    duo.b("epadd E C out");
-    duo.b("epwait E 1000");
-    duo.b("epmod E C in");
-    duo.b("cloexec C 0");
-    duo.b("cloexec E 0");
+    changes_unwaited(duo);
     duo.b(start);
     duo.b("in P epwait E 0");
     duo.b("epmod E C out");
