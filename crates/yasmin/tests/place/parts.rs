@@ -235,20 +235,24 @@ fn dpdk_programs_are_found_by_telemetry_and_pinned() {
     let prefix = |at: usize| format!("yp{}{at}", std::process::id());
     let middle = testpmd(&prefix(1), &[memif(0, "server", 0), memif(1, "server", 1)], &[]);
     eventually("the servers' sockets", || (0..2).all(|at| fs::exists(socket(at)).unwrap()));
-    let sink = testpmd(&prefix(2), &[memif(0, "client", 1)], &[]);
     // A few packets that go round: on two CPUs one of the three always waits for a CPU, and of a
     // stream without end most would be dropped before it. What is sent before every link is up
-    // is lost: then again.
-    let source = || testpmd(&prefix(0), &[memif(0, "client", 0)], &["--tx-first"]);
-    let mut source_now = None;
+    // is lost, and DPDK may fail to start: then again.
+    let ends = |round: usize| {
+        let sink = testpmd(&prefix(2 * round), &[memif(0, "client", 1)], &[]);
+        let more = &["--tx-first"];
+        (testpmd(&prefix(2 * round + 1), &[memif(0, "client", 0)], more), sink)
+    };
+    let mut ends_now = None;
     let mut looks = 0;
     eventually("a chain of three with traffic", || {
         if looks % 8 == 0 {
-            drop(source_now.take());
-            source_now = Some(source());
+            drop(ends_now.take());
+            ends_now = Some(ends(looks / 8 + 1));
         }
         looks += 1;
-        let names = [source_now.as_ref().unwrap(), &middle, &sink].map(name_of);
+        let (source, sink) = ends_now.as_ref().unwrap();
+        let names = [source, &middle, sink].map(name_of);
         let answer = chains(&["--source", "dpdk", "--seconds", "0.5"]);
         let Some((mut functions, rate)) = chain_of(&answer, &names[1]) else { return false };
         if functions.last() == Some(&names[0]) {
@@ -256,7 +260,7 @@ fn dpdk_programs_are_found_by_telemetry_and_pinned() {
         }
         functions == names && rate > 0.0
     });
-    let source = source_now.unwrap();
+    let (source, sink) = ends_now.unwrap();
     let names = [&source, &middle, &sink].map(name_of);
     let worker = |process: &Process| {
         let tasks = fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
