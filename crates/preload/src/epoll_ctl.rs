@@ -11,8 +11,8 @@ use crate::set::registration::{
     self, ARMED, DIRTY, IN_KERNEL, PRESENT, REGISTRY, Registration, SPENT, TOKENED, WAKES,
 };
 use crate::set::{
-    self, ADD, DEL, EDGE, EXCLUSIVE, LEFT, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels,
-    is_telling,
+    self, ADD, DEL, EDGE, EXCLUSIVE, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels,
+    is_telling, shown,
 };
 use crate::sys::{self, EEXIST, EpollEvent, POLLERR, POLLHUP, call};
 use crate::{holders, memory, real, text};
@@ -81,15 +81,14 @@ pub unsafe fn ctl(
     };
     if let (Entry::Set(inner), 0) = (entry::get(fd), ret) {
         if op == DEL || asked.events == 0 {
-            if !is_asked_for(inner) {
+            if !is_asked_for(inner)
+                && let Some(_guard) = inner.lock.acquire()
+            {
                 inner.foreign.fetch_and(!NESTED, Ordering::SeqCst);
+                inner.show();
             }
         } else {
-            set.outer.store(1, Ordering::Relaxed);
             inner.make_foreign(NESTED);
-            if set.sleepers.load(Ordering::SeqCst) != 0 {
-                inner.each_telling(|one| wake_sleepers(inner, one));
-            }
         }
     }
     ret
@@ -258,7 +257,13 @@ pub fn wake_sleepers(set: &Set, one: &Registration) {
 /// go, and their registrations get back what the program asked for: who took one has to look at
 /// the rings. One-shot registrations get the program's data, and are spent. Returns how many
 /// remain. Under the lock.
-pub fn told(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_int {
+pub fn told(
+    set: &Set,
+    events: *mut EpollEvent,
+    skip: usize,
+    count: c_int,
+    in_ring: impl Fn(&'static Registration) -> u32,
+) -> c_int {
     if count <= 0 || set.tokens.load(Ordering::Relaxed) == 0 {
         return count;
     }
@@ -266,9 +271,12 @@ pub fn told(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_
     for at in skip..skip + count as usize {
         // SAFETY: the kernel filled these in.
         let mut event = unsafe { events.add(at).read_unaligned() };
+        if event.data == shown::DATA {
+            continue;
+        }
         let is_own =
             registration::is_token(event.data) && set.tokenless.load(Ordering::Relaxed) == 0;
-        if is_own && !told_by_token(set, &mut event) {
+        if is_own && !told_by_token(set, &mut event, &in_ring) {
             continue;
         }
         // SAFETY: as above.
@@ -283,31 +291,43 @@ pub fn told(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_
 
 /// The same in a handler that interrupted its own thread's hold of the lock, where nothing of the
 /// set's may be changed: a wake-up stays, and what is not asked for any more is told all the same.
-pub fn told_inside(set: &Set, events: *mut EpollEvent, count: c_int) {
-    if set.tokens.load(Ordering::Relaxed) == 0 {
-        return;
+/// Returns how many remain.
+pub fn told_inside(set: &Set, events: *mut EpollEvent, count: c_int) -> c_int {
+    if set.tokens.load(Ordering::Relaxed) == 0 || count <= 0 {
+        return count;
     }
-    for at in 0..usize::try_from(count).unwrap_or(0) {
+    let mut kept = 0;
+    for at in 0..count as usize {
         // SAFETY: the kernel filled these in.
         let mut event = unsafe { events.add(at).read_unaligned() };
+        if event.data == shown::DATA {
+            continue;
+        }
         let one = registration::is_token(event.data)
             .then(|| registration::by_token(set, event.data))
             .flatten();
-        let Some(one) = one else { continue };
-        if one.asked() & ONESHOT != 0 && !one.has(WAKES) {
-            one.remove(ARMED);
-            one.add(SPENT);
+        if let Some(one) = one {
+            if one.asked() & ONESHOT != 0 && !one.has(WAKES) {
+                one.remove(ARMED);
+                one.add(SPENT);
+            }
+            event.data = one.data.load(Ordering::Relaxed);
         }
-        event.data = one.data.load(Ordering::Relaxed);
         // SAFETY: as above.
-        unsafe { events.add(at).write_unaligned(event) };
+        unsafe { events.add(kept).write_unaligned(event) };
+        kept += 1;
     }
+    kept as c_int
 }
 
 /// Whether the program is to see the event.
-fn told_by_token(set: &Set, event: &mut EpollEvent) -> bool {
+fn told_by_token(
+    set: &Set,
+    event: &mut EpollEvent,
+    in_ring: &impl Fn(&'static Registration) -> u32,
+) -> bool {
     let Some(one) = registration::by_token(set, event.data) else { return false };
-    if set.is_foreign() && !set.is_only_nested() {
+    if !set.is_own() {
         // The other process has not taken its tokens back yet; what it asks for is its business.
         event.data = one.data.load(Ordering::Relaxed);
         return true;
@@ -326,8 +346,10 @@ fn told_by_token(set: &Set, event: &mut EpollEvent) -> bool {
         mark_dirty(set, one);
         return false;
     }
+    // It tells once, so of what the ring has as well.
+    let ring = in_ring(one);
     one.add(SPENT);
-    event.events &= wanted;
+    event.events = event.events & wanted | ring;
     event.data = one.data.load(Ordering::Relaxed);
     true
 }
@@ -345,14 +367,10 @@ fn registered(set: &Set, conn: &'static Conn, one: &'static Registration) {
     if one.is_kernels_alone() || is_elsewhere || !set.may_offer() || !has_room {
         conn.park_rx(&receiver);
     }
-    if is_telling(one, &receiver) {
-        if set.is_nested() {
-            LEFT.store(1, Ordering::SeqCst);
-        }
-        // Who sleeps on a set that holds this one is told of it by the kernel alone.
-        let is_slept_on = || set.is_nested() && set::is_outer_slept_on();
-        if set.sleepers.load(Ordering::SeqCst) != 0 || is_slept_on() {
-            wake_sleepers(set, one);
-        }
+    if is_telling(one, &receiver) && set.sleepers.load(Ordering::SeqCst) != 0 {
+        wake_sleepers(set, one);
+    }
+    if set.is_foreign() {
+        set.show();
     }
 }

@@ -9,17 +9,16 @@ use yasmin_ring::{Park, Phase, Room, View};
 use yasmin_wire::State;
 
 use crate::conn::{Conn, Parked};
-use crate::entry::{self, Entry};
-use crate::set::registration::{self, Registration};
+use crate::set::registration::Registration;
 use crate::set::{
-    EDGE, ERR, HUP, IDLE_LOOKS, IN, LEFT, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Set, WRNORM,
-    is_telling, note_end_told, note_kernel_told,
+    EDGE, ERR, HUP, IDLE_LOOKS, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Set, WRNORM, is_telling,
+    note_end_told, note_kernel_told,
 };
 use crate::signals::{self, Handled};
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EpollEvent, call};
 use crate::timeout::Timeout;
-use crate::{clock, epoll_ctl, process, real, spin, table, tcp};
+use crate::{clock, epoll_ctl, process, real, spin, tcp};
 
 /// One epoll_wait in any of its forms, with the program's own buffer.
 pub struct Wait {
@@ -140,16 +139,24 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
     if wait.timeout.is_now() && !set.hot.is_empty() {
         spin::try_polling(&set.polling, |budget| watch(set, budget));
     }
-    spin::wait(&mut Waiting {
+    let serial = set.serial.load(Ordering::Relaxed);
+    let told = spin::wait(&mut Waiting {
         set,
         wait,
-        serial: set.serial.load(Ordering::Relaxed),
+        serial,
         start: clock::Since::now(),
         handled: Handled::now(),
         is_plain: false,
         has_slept: false,
         naps: false,
-    })
+    });
+    if set.shows()
+        && let Some(_guard) = set.lock.acquire()
+        && set.serial.load(Ordering::Relaxed) == serial
+    {
+        set.show();
+    }
+    told
 }
 
 /// A wait under way.
@@ -178,11 +185,6 @@ impl Interests for Waiting<'_> {
 
     fn look(&mut self, budget: Option<&Budget>) -> Found<c_int> {
         let (set, wait) = (self.set, self.wait);
-        if may_have_inner(set)
-            && let Some(found) = wait_for_inner(set, wait)
-        {
-            return Found::Answer(found);
-        }
         loop {
             let watches = budget.is_some_and(|budget| !budget.is_spent());
             self.is_plain = !watches && set.hot.is_empty() && set.dirty.is_empty();
@@ -199,8 +201,7 @@ impl Interests for Waiting<'_> {
         let Some(_guard) = set.lock.acquire() else {
             // In a handler that interrupted this thread's own use of the set.
             let told = wait.kernel(0, wait.timeout);
-            epoll_ctl::told_inside(set, wait.events, told);
-            return Found::Answer(told);
+            return Found::Answer(epoll_ctl::told_inside(set, wait.events, told));
         };
         if set.serial.load(Ordering::Relaxed) != self.serial {
             return Found::Answer(wait.kernel(0, wait.timeout.less(&self.start)));
@@ -245,11 +246,6 @@ impl Interests for Waiting<'_> {
                 return Found::Nothing;
             }
         }
-        // Counted as asleep, /then/ asked: who leaves something in an inner set does the reverse.
-        if may_have_inner(self.set) && has_inner(self.set) {
-            self.set.wakes_up();
-            return Found::Nothing;
-        }
         Found::Asleep
     }
 
@@ -282,20 +278,21 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         let told = ask_kernel(set, wait, 0);
         if told != 0 {
             let has_room = told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS;
-            let more = if has_room { add_rings(set, wait, told as usize) } else { 0 };
+            let more = if has_room { add_rings(set, wait, told as usize, false) } else { 0 };
             return Some(sys::returned((told + more as c_int) as isize) as c_int);
         }
     }
     set.kernel_first.store(0, Ordering::Relaxed);
-    let found = collect(set, wait, 0);
+    let found = collect(set, wait, 0, fills);
     if found > 0 {
         if has_watched {
             set.spin.won();
         }
-        if !is_due || fills || found as c_int == wait.max {
-            return Some(found as c_int);
+        let asks = is_due && !fills && found as u32 != max;
+        let more = if asks { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
+        if asks && found + more == max as usize {
+            complete(set, wait, found);
         }
-        let more = ask_kernel(set, wait, found).max(0) as usize;
         return Some((found + merge(wait.events, found, more)) as c_int);
     }
     if is_due || !has_watched || wait.timeout.is_now() {
@@ -319,13 +316,15 @@ fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
     if set.serial.load(Ordering::Relaxed) != serial {
         return Some(ret);
     }
-    let kept = epoll_ctl::told(set, wait.events, 0, ret);
+    let kept = told_by_kernel(set, wait.events, 0, ret);
     if kept == ret {
         return Some(ret);
     }
+    let kept = ask_again(set, wait, 0, kept);
     // This thread has taken the event that was to tell of ring bytes: it tells of them, or
     // another one does.
-    let found = kept + add_rings(set, wait, kept as usize) as c_int;
+    // A full buffer: the kernel may have had more.
+    let found = kept + add_rings(set, wait, kept as usize, ret == wait.max) as c_int;
     if found == wait.max
         && set.sleepers.load(Ordering::SeqCst) != 0
         && let Some(one) = set
@@ -335,68 +334,6 @@ fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
         epoll_ctl::wake_sleepers(set, one);
     }
     (found > 0).then_some(found)
-}
-
-/// Whether it watched a set at some time, and one may have bytes unread in rings.
-fn may_have_inner(set: &Set) -> bool {
-    set.outer.load(Ordering::Relaxed) != 0 && LEFT.load(Ordering::SeqCst) != 0
-}
-
-/// Sets that this one watches, with what it asks for and its data, that tell of what rings have.
-fn inner_ready(set: &Set) -> impl Iterator<Item = (&'static Registration, u32)> {
-    (0..table::end()).filter_map(move |fd| {
-        let Entry::Set(inner) = entry::get(fd) else { return None };
-        // As many storeys of sets as the kernel allows.
-        let holds_more = inner.outer.load(Ordering::Relaxed) != 0;
-        if !inner.is_foreign() || inner.hot.is_empty() && !holds_more {
-            return None;
-        }
-        let one = {
-            let _guard = set.lock.acquire()?;
-            registration::find(set, fd).filter(|one| one.is_armed())
-        };
-        // First: of a set that is not in this one nothing is asked, and no set is in itself.
-        let is_unread = one.is_some() && (inner.has_unread() || holds_more && has_inner(inner));
-        if is_unread || !inner.hot.is_empty() {
-            LEFT.store(1, Ordering::SeqCst);
-        }
-        let one = one.filter(|_| is_unread)?;
-        let events = one.asked() & (IN | RDNORM);
-        (events != 0).then_some((one, events))
-    })
-}
-
-fn has_inner(set: &Set) -> bool {
-    inner_ready(set).next().is_some()
-}
-
-/// Sets in this one that have something the kernel does not know of, and what it knows.
-fn wait_for_inner(set: &Set, wait: &Wait) -> Option<c_int> {
-    let mut found = 0;
-    // Whoever finds something raises it again.
-    LEFT.store(0, Ordering::SeqCst);
-    for (one, events) in inner_ready(set) {
-        if (found as c_int) >= wait.max {
-            LEFT.store(1, Ordering::SeqCst);
-            break;
-        }
-        let event = EpollEvent { events, data: one.data.load(Ordering::Relaxed) };
-        // SAFETY: the program's buffer of `max` events.
-        unsafe { wait.events.add(found).write_unaligned(event) };
-        found += 1;
-        if one.asked() & ONESHOT != 0
-            && let Some(_guard) = set.lock.acquire()
-        {
-            epoll_ctl::spend(set, one);
-        }
-    }
-    if found == 0 {
-        return None;
-    }
-    let Some(_guard) = set.lock.acquire() else { return Some(found as c_int) };
-    let has_room = (found as c_int) < wait.max;
-    let more = if has_room { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
-    Some((found + merge(wait.events, found, more)) as c_int)
 }
 
 fn is_kernel_due(set: &Set) -> bool {
@@ -418,19 +355,45 @@ fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
     let told = wait.look(found);
     // What is told of as long as it lasts may be told again at once.
     set.kernel_due.store(u32::from(told > 0), Ordering::Relaxed);
-    epoll_ctl::told(set, wait.events, found, told)
+    let kept = told_by_kernel(set, wait.events, found, told);
+    if kept < told { ask_again(set, wait, found, kept) } else { told }
+}
+
+/// The kernel's answer had wake-ups, in the place of other events maybe, and what is armed again
+/// may tell at once. Returns how many events there are behind the `found`, of which `kept` were
+/// told before. Under the lock.
+fn ask_again(set: &Set, wait: &Wait, found: usize, kept: c_int) -> c_int {
+    let before = found + kept as usize;
+    let told = wait.look(before);
+    let more = told_by_kernel(set, wait.events, before, told).max(0) as usize;
+    kept + merge(wait.events, before, more) as c_int
+}
+
+fn told_by_kernel(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_int {
+    epoll_ctl::told(set, events, skip, count, |one| {
+        let is_hot = one.hot.load(Ordering::Relaxed) != 0;
+        one.conn().filter(|_| is_hot).map_or(0, |conn| readable(set, one, conn))
+    })
 }
 
 /// Adds what the rings have to the `told` events that the kernel gave, also where there is
-/// no room for more events; says how many these became more. Under the lock.
-fn add_rings(set: &Set, wait: &Wait, told: usize) -> usize {
+/// no room for more events; says how many these became more. `whole` as in `collect`. Under
+/// the lock.
+fn add_rings(set: &Set, wait: &Wait, told: usize, whole: bool) -> usize {
     for at in 0..told {
         // SAFETY: filled in by the kernel.
         let mut event = unsafe { wait.events.add(at).read_unaligned() };
         let mut index = 0;
         while let Some(one) = set.hot.get(index) {
             index += 1;
-            let is_it = one.data.load(Ordering::Relaxed) == event.data && one.is_armed();
+            if one.data.load(Ordering::Relaxed) != event.data {
+                continue;
+            }
+            // The next one has its turn first.
+            if set.cursor.load(Ordering::Relaxed) % set.hot.len() + 1 == index {
+                set.cursor.store(index, Ordering::Relaxed);
+            }
+            let is_it = one.is_armed();
             let Some(conn) = one.conn().filter(|_| is_it) else { continue };
             let more = readable(set, one, conn);
             event.events |= more;
@@ -441,13 +404,40 @@ fn add_rings(set: &Set, wait: &Wait, told: usize) -> usize {
         // SAFETY: as above.
         unsafe { wait.events.add(at).write_unaligned(event) };
     }
-    let more = collect(set, wait, told);
+    let more = collect(set, wait, told, whole);
     merge(wait.events, told, more)
 }
 
+/// Adds what the kernel had no room for to the first `found` events, which the rings told. Under
+/// the lock.
+fn complete(set: &Set, wait: &Wait, found: usize) {
+    for at in 0..found {
+        // SAFETY: inside the program's buffer, filled so far.
+        let EpollEvent { mut events, data } = unsafe { wait.events.add(at).read_unaligned() };
+        for one in set.each_hot().filter(|one| one.data.load(Ordering::Relaxed) == data) {
+            events |= missing(one, events);
+        }
+        // SAFETY: as above.
+        unsafe { wait.events.add(at).write_unaligned(EpollEvent { events, data }) };
+    }
+}
+
+/// What only the kernel knows of a registration, beside the `events` of it that are told already:
+/// an event is whole, however small the program's buffer.
+fn missing(one: &Registration, events: u32) -> u32 {
+    let asked = one.asked();
+    // An edge was completed when it was told, and what tells once is told already.
+    let is_level = asked & (EDGE | ONESHOT) == 0 && one.is_armed();
+    if is_level && asked & !(IN | RDNORM) & !events != 0 {
+        u32::from(sys::poll_now(one.at(), asked as i16) as u16)
+    } else {
+        0
+    }
+}
+
 /// Fills in what the hot registrations have, behind `skip` events. Returns how many are
-/// more. Under the lock.
-fn collect(set: &Set, wait: &Wait, skip: usize) -> usize {
+/// more. `whole`: the kernel is not asked for the rest of them. Under the lock.
+fn collect(set: &Set, wait: &Wait, skip: usize, whole: bool) -> usize {
     let mut found = skip;
     let mut index = set.cursor.load(Ordering::Relaxed);
     // Under the lock: no other thread writes these.
@@ -467,8 +457,7 @@ fn collect(set: &Set, wait: &Wait, skip: usize) -> usize {
             continue;
         }
         one.round.store(round, Ordering::Relaxed);
-        let is_last = found as c_int + 1 == wait.max;
-        let mut events = ready(set, one, is_last);
+        let mut events = ready(set, one);
         if events != 0 {
             one.idle.store(0, Ordering::Relaxed);
             let asked = one.asked();
@@ -478,6 +467,8 @@ fn collect(set: &Set, wait: &Wait, skip: usize) -> usize {
                     events |= u32::from(sys::poll_now(one.at(), asked as i16) as u16);
                 }
                 epoll_ctl::spend(set, one);
+            } else if whole {
+                events |= missing(one, events);
             }
             let event = EpollEvent { events, data: one.data.load(Ordering::Relaxed) };
             // SAFETY: the program's buffer of `max` events.
@@ -502,9 +493,8 @@ fn kernel_may_have_more(one: &Registration) -> bool {
         })
 }
 
-/// What a hot registration has to tell, besides what the kernel knows. `is_last`: the
-/// kernel will have no place to add to it.
-fn ready(set: &Set, one: &'static Registration, is_last: bool) -> u32 {
+/// What a hot registration has to tell, besides what the kernel knows.
+fn ready(set: &Set, one: &'static Registration) -> u32 {
     if !one.is_armed() {
         return 0;
     }
@@ -530,10 +520,6 @@ fn ready(set: &Set, one: &'static Registration, is_last: bool) -> u32 {
         let asks_kernel = || asked & EDGE != 0 && sys::poll_now(one.at(), sys::POLLOUT) != 0;
         if writable(conn, one.at()) || asks_kernel() {
             events |= asked & (OUT | WRNORM);
-        } else if events != 0 && is_last {
-            if sys::poll_now(one.at(), sys::POLLOUT) & sys::POLLOUT != 0 {
-                events |= asked & (OUT | WRNORM);
-            }
         } else {
             set.kernel_due.store(1, Ordering::Relaxed);
         }

@@ -91,21 +91,15 @@ impl Poll<'_> {
     pub fn wait(mut self) -> c_int {
         let mut has_conn = false;
         let mut has_candidate = false;
-        let mut has_left = false;
         for one in self.fds.iter() {
             match entry::get(one.fd) {
                 Entry::Conn(_) => has_conn = true,
                 Entry::Candidate(_) => has_candidate = true,
                 Entry::Set(_) => {
                     set::watched_from_outside(one.fd);
-                    has_left |= set::has_left(one.fd);
                 }
                 _ => {}
             }
-        }
-        if has_left {
-            let _ = self.look();
-            return self.add_rings();
         }
         if !has_conn {
             if !has_candidate || self.timeout.is_now() {
@@ -205,8 +199,6 @@ impl Poll<'_> {
                 {
                     one.revents |= asks_out;
                 }
-            } else if set::has_left(one.fd) {
-                one.revents |= one.events & (POLLIN | POLLRDNORM);
             }
             found += c_int::from(one.revents != 0);
         }

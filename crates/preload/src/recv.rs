@@ -174,6 +174,9 @@ impl Interests for Call<'_> {
         let before = self.receive.done;
         let found = self.step(budget.is_some_and(Budget::is_spent));
         let done = self.receive.done;
+        if done > before {
+            set::shown::was_read(self.io.fd);
+        }
         match found {
             Ok(Found::Nothing) if done > before => Found::Part,
             Ok(found) => found,

@@ -23,6 +23,7 @@
 
 mod list;
 pub mod registration;
+pub mod shown;
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -61,16 +62,15 @@ pub const LOOK_US: u64 = 20;
 /// A hot connection that stayed silent for so many looks is parked.
 pub const IDLE_LOOKS: u32 = 4096;
 
-/// Polled, passed on, closed, or shared over fork.
+/// Passed on, closed, or shared over fork.
 pub const FOR_GOOD: u32 = 1;
 /// Another set watches it, as long as that asks for any events.
 pub const NESTED: u32 = 2;
 /// It came over a fork. The parent goes on as before until this process uses it.
 pub const INHERITED: u32 = 4;
 pub const UNUSED: u32 = 8;
-
-/// Not 0: a set that others look at may have connections with bytes unread in their rings.
-pub static LEFT: AtomicU32 = AtomicU32::new(0);
+/// A poll or select looks at it, or a set that this library does not know.
+pub const POLLED: u32 = 16;
 
 #[repr(C, align(64))]
 pub struct Set {
@@ -96,8 +96,8 @@ pub struct Set {
     pub let_go: AtomicU32,
     /// Not 0: a program that was started has it, and nothing says when that ends.
     pub lent: AtomicU32,
-    /// Not 0: it watched another set at some time.
-    pub outer: AtomicU32,
+    /// Not 0: the kernel knows that its rings have something, see `shown`.
+    pub showing: AtomicU32,
     /// Not 0: the kernel was given tokens at some time, and its answers may have some.
     pub tokens: AtomicU32,
     /// Not 0: the program's own data looks like tokens.
@@ -163,7 +163,7 @@ pub fn created(fd: c_int) {
         &set.slot,
         &set.let_go,
         &set.lent,
-        &set.outer,
+        &set.showing,
         &set.tokens,
         &set.tokenless,
         &set.passed,
@@ -367,20 +367,13 @@ pub fn write_cut_short(fd: c_int) {
 pub fn watched_from_outside(fd: c_int) {
     if let Some(set) = of(fd) {
         set.touch();
-        set.make_foreign(FOR_GOOD);
+        set.make_foreign(POLLED);
     }
 }
 
 /// Each set of this process once.
 fn all() -> impl Iterator<Item = &'static Set> {
     (0..table::end()).filter_map(|fd| of(fd).filter(|set| set.fd.load(Ordering::Relaxed) == fd))
-}
-
-/// Whether anybody sleeps on a set that watches others.
-pub fn is_outer_slept_on() -> bool {
-    all().any(|set| {
-        set.outer.load(Ordering::Relaxed) != 0 && set.sleepers.load(Ordering::SeqCst) != 0
-    })
 }
 
 /// The next program may look at this one's sets, and knows no tokens. `closes`: which numbers it
@@ -409,6 +402,7 @@ pub fn before_start(closes: impl Fn(c_int) -> bool) {
             && let Some(_guard) = set.lock.acquire()
         {
             set.lent.store(1, Ordering::SeqCst);
+            set.show();
             set.flush();
             set.take_tokens_back();
         }
@@ -428,12 +422,6 @@ pub fn exec_failed() {
 /// The program exits.
 pub fn exits() {
     all().for_each(Set::lets_go);
-}
-
-/// Whether descriptor `fd` is a set with something that the kernel does not know of.
-pub fn has_left(fd: c_int) -> bool {
-    LEFT.load(Ordering::Relaxed) != 0
-        && of(fd).is_some_and(|set| set.is_foreign() && set.has_unread())
 }
 
 /// In a forked child: the lists are its own copies, and nobody else holds their locks.
@@ -485,27 +473,9 @@ impl Set {
         self.foreign.load(Ordering::Relaxed) != 0 || self.is_used_elsewhere()
     }
 
-    /// Whether another set of the program's watches it.
-    pub fn is_nested(&self) -> bool {
-        self.foreign.load(Ordering::SeqCst) & NESTED != 0
-    }
-
-    /// Whether nobody but another set of this process looks at it.
-    pub fn is_only_nested(&self) -> bool {
-        self.foreign.load(Ordering::SeqCst) == NESTED && !self.is_used_elsewhere()
-    }
-
-    /// `each` with the registrations that a wait would tell of by their rings.
-    pub fn each_telling(&self, each: impl Fn(&Registration)) {
-        let Some(_guard) = self.lock.acquire() else { return };
-        for one in self.each_hot() {
-            let is_unread = one.conn().is_some_and(|conn| {
-                conn.lock_rx(one.at()).is_ok_and(|_rx| is_telling(one, &conn.receiver()))
-            });
-            if is_unread {
-                each(one);
-            }
-        }
+    /// Whether nobody but this process looks at it.
+    pub fn is_own(&self) -> bool {
+        self.foreign.load(Ordering::SeqCst) & !(NESTED | POLLED) == 0 && !self.is_used_elsewhere()
     }
 
     pub fn is_used_elsewhere(&self) -> bool {
@@ -552,6 +522,8 @@ impl Set {
         if let Some(_guard) = self.lock.acquire() {
             self.flush();
             self.take_tokens_back();
+            // What the other one shows.
+            self.tokens.store(1, Ordering::Relaxed);
         }
         match self.slot.load(Ordering::Relaxed) as usize {
             0 => match holders::take_slot() {
@@ -602,34 +574,26 @@ impl Set {
                 conn.park_rx(&receiver);
                 if !receiver.is_drained() {
                     self.push_hot(one);
-                    LEFT.store(1, Ordering::SeqCst);
                 }
             }
         }
-    }
-
-    /// Whether a connection has bytes in its ring that a wait would tell of.
-    pub fn has_unread(&self) -> bool {
-        let Some(_guard) = self.lock.acquire() else { return false };
-        self.each_hot().any(|one| {
-            let Some(conn) = one.conn() else { return false };
-            let Ok(_rx) = conn.lock_rx(one.at()) else { return false };
-            is_telling(one, &conn.receiver())
-        })
+        self.show();
     }
 
     /// In a forked child: its parent goes on using it.
     pub fn inherited(&self) {
         self.lock.reset();
-        self.foreign.store(INHERITED | UNUSED, Ordering::Relaxed);
+        let why = self.foreign.load(Ordering::Relaxed) & (NESTED | POLLED);
+        self.foreign.store(why | INHERITED | UNUSED, Ordering::Relaxed);
         self.hot.clear();
         self.dirty.clear();
         self.sleepers.store(0, Ordering::Relaxed);
     }
 
-    /// Others see what the kernel knows of this set: no ring may know more. `why` is a bit.
+    /// Others see what the kernel knows of this set: no ring may know more than the kernel was
+    /// shown. `why` is a bit.
     pub fn make_foreign(&'static self, why: u32) {
-        if self.foreign.fetch_or(why, Ordering::SeqCst) != 0 {
+        if self.foreign.fetch_or(why, Ordering::SeqCst) & why != 0 {
             return;
         }
         if let Some(_guard) = self.lock.acquire() {
@@ -649,10 +613,10 @@ impl Set {
                     self.drop_hot(one);
                 } else {
                     // The kernel will not tell of these: a wait here does.
-                    LEFT.store(1, Ordering::SeqCst);
                     index += 1;
                 }
             }
+            self.show();
         }
     }
 
@@ -677,6 +641,9 @@ impl Set {
             && !core::ptr::eq(last, one)
         {
             last.hot.store(index + 1, Ordering::Relaxed);
+        }
+        if self.shows() {
+            self.show();
         }
     }
 

@@ -22,6 +22,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("sets", sets),
     ("copies", copies),
     ("setcopies", set_copies),
+    ("nested", nested),
     ("fresh", fresh),
     ("late", late),
     ("unseen", unseen),
@@ -130,6 +131,18 @@ const UNSEEN: &[&str] = &[
 const ANNOUNCED: &[&str] = &["sigio", "fioasync", "sigqueue", "sigio,poll", "sigio,set"];
 const COPIED: &[&str] = &["dupsocket", "dupchange", "dupdelete", "dupsocket,poll", "dupsocket,set"];
 const BORROWED: &[&str] = &["borrowset", "borrowsetedge", "borrowpoll", "borrowfresh"];
+const NESTED: &[&str] = &[
+    "nested",
+    "nested",
+    "nestededge",
+    "nestedonce",
+    "nestedtwice",
+    "nestednew",
+    "nested,set",
+    "nested,poll",
+    "pollset",
+    "selectset",
+];
 const SET_COPIED: &[&str] = &["dupset", "dupsetedge", "freshdup", "dupset,set"];
 
 fn waker() -> impl Strategy<Value = Waker> {
@@ -250,6 +263,57 @@ fn set_copies() -> Steps {
         (8, copy.prop_map(|(end, set, how)| Step::CopySet { end, set, how }).boxed()),
         (5, talk(SET_COPIED)),
         (2, stream(SET_COPIED)),
+    ]);
+    steps
+}
+
+/// Sets in sets. Which of them may be in which keeps them from going round.
+fn nested() -> Steps {
+    let pair = prop::sample::select(vec![[0, 1], [0, 1], [1, 2], [0, 2]]);
+    let how = one_of(&["epadd", "epadd", "epadd", "epmod", "epmod", "epdel"]);
+    let events = one_of(&["in", "in", "in+oneshot", "in+oneshot", "-", "in+out+pri"]);
+    let nest = (end(), pair, [rarely(), rarely()], how, events, rarely()).prop_map(
+        |(end, [inner, outer], [inner_copy, outer_copy], how, events, in_child)| Step::Nest {
+            end,
+            inner: SetPlace { set: inner, by_copy: inner_copy },
+            outer: SetPlace { set: outer, by_copy: outer_copy },
+            how,
+            events,
+            in_child,
+        },
+    );
+    let look = one_of(&[
+        "sent", "sent", "sleep", "sleep", "watch", "watch", "outer", "outer", "outer", "inner",
+        "change", "nest", "renest", "read",
+    ]);
+    let asked = || one_of(&["in", "in", "in+oneshot", "in+oneshot", "in+out", "in+rdhup+et"]);
+    let storey = || one_of(&["in", "in", "in+oneshot"]);
+    let storeys = (2..4usize, asked(), storey(), storey(), prop::collection::vec(look, 3..12))
+        .prop_map(|(depth, first, second, third, looks)| Act::Storeys {
+            depth,
+            events: [first, second, third],
+            looks,
+        });
+    let any = || (0..3usize, rarely()).prop_map(|(set, by_copy)| SetPlace { set, by_copy });
+    let poll = (end(), any(), one_of(&["poll", "select"]), rarely());
+    let wait = (end(), any(), rarely());
+    let mut steps = sets();
+    steps.extend([
+        (12, nest.boxed()),
+        (
+            8,
+            poll.prop_map(|(end, from, how, in_child)| Step::PollSet { end, from, how, in_child })
+                .boxed(),
+        ),
+        (
+            8,
+            wait.prop_map(|(end, from, in_child)| Step::Wait { end, from, in_child, max: 64 })
+                .boxed(),
+        ),
+        (16, at(storeys)),
+        (8, talk(NESTED)),
+        (3, stream(NESTED)),
+        (6, sleep(&["outerwait", "pollset"])),
     ]);
     steps
 }

@@ -12,7 +12,7 @@ mod holders;
 mod sets;
 mod waits;
 
-use sets::Set;
+use sets::{SETS, Set};
 
 /// A command and what became of it. `None`: it need not be the same.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub struct Plan<'a> {
     /// What accepted sockets are set to.
     inherited: Side,
     /// The sets of each end that exist.
-    sets: [[Option<Set>; 2]; 2],
+    sets: [[Option<Set>; SETS]; 2],
     has_child: [bool; 2],
     /// Unix sockets to pass descriptors over, by how they were made, and whether the child has
     /// them.
@@ -259,6 +259,10 @@ impl<'a> Plan<'a> {
             }
             Step::Look => self.look_at_all(),
             Step::Wait { end, from, in_child, max } => self.wait(end, from, in_child, max),
+            Step::Nest { end, inner, outer, how, events, in_child } => {
+                self.nest(end, [inner, outer], how, events, in_child)
+            }
+            Step::PollSet { end, from, how, in_child } => self.poll_set(end, from, how, in_child),
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
             Step::CloseSet { end, from, in_child } => self.close_set(end, from, in_child),
             Step::Fork { end } => self.fork(end),
@@ -291,6 +295,9 @@ impl<'a> Plan<'a> {
             Act::Stream { len, wait, pace, seed } => self.stream(target, len, wait, pace, seed),
             Act::Overtake { first, then, wait, bytes_per_s } => {
                 self.overtake(target, first, then, wait, bytes_per_s)
+            }
+            Act::Storeys { depth, events, ref looks } => {
+                self.storeys(target, &events[..depth], looks)
             }
             Act::Poll { events } => self.on(target, &format!("poll {events} 0")).map(drop),
             Act::Select { events } => self.on(target, &format!("selectnow {events}")).map(drop),

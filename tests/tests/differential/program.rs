@@ -71,6 +71,22 @@ pub enum Step {
         in_child: bool,
         max: usize,
     },
+    /// A set in another one: put there, changed there, taken out.
+    Nest {
+        end: End,
+        inner: SetPlace,
+        outer: SetPlace,
+        how: &'static str,
+        events: &'static str,
+        in_child: bool,
+    },
+    /// Asks of a set as of a descriptor.
+    PollSet {
+        end: End,
+        from: SetPlace,
+        how: &'static str,
+        in_child: bool,
+    },
     /// A second number for a set, by a way that has one.
     CopySet {
         end: End,
@@ -144,6 +160,13 @@ pub enum Act {
         then: usize,
         wait: &'static str,
         bytes_per_s: u32,
+    },
+    /// Sets of its own, one inside the other, and what is done with them.
+    Storeys {
+        depth: usize,
+        /// What each storey asks for, from the socket's on.
+        events: [&'static str; 3],
+        looks: Vec<&'static str>,
     },
     Poll {
         events: &'static str,

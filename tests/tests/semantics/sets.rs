@@ -765,3 +765,160 @@ fn a_forked_child_sees_what_is_spent() {
         duo.b("recvall C 50");
     });
 }
+
+/// One wait tells of what lies in rings in a set and in the sets inside it.
+#[test]
+fn one_wait_tells_of_both_storeys() {
+    check(|duo| {
+        duo.warm("C");
+        duo.warm("D");
+        duo.b("epoll I");
+        duo.b("epoll O");
+        duo.b("epadd I C in");
+        duo.b("epadd O I in");
+        duo.b("epadd O D in");
+        duo.a("send C 100");
+        duo.a("send D 100");
+        for name in ["C", "D"] {
+            duo.b(&format!("poll {name} in 1000"));
+        }
+        duo.b("epwait O 0");
+        duo.b("epwait O 0 1 2");
+        duo.b("recvall C 100");
+        duo.b("epwait O 0");
+        duo.b("recvall D 100");
+        duo.b("epwait O 0");
+    });
+}
+
+/// A small buffer hides nothing of what it tells: who is told that bytes came is told of room in
+/// the same event.
+#[test]
+fn a_small_buffer_tells_whole_events() {
+    check(|duo| {
+        for name in ["C", "D"] {
+            duo.warm(name);
+            // Who sleeps has parked: of room the kernel tells.
+            duo.a(&format!("poll {name} in 20"));
+        }
+        duo.b("epoll E");
+        duo.b("epadd E C in+out");
+        duo.b("epadd E D out+et");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        duo.b("epwait E 0 2 2");
+        duo.b("epmod E D in+out");
+        duo.a("send D 100");
+        duo.b("poll D in 1000");
+        for _ in 0..4 {
+            duo.b("epwait E 0 2 2");
+            duo.b("epwait E 0 1 4");
+        }
+        duo.b("epmod E C in+out+oneshot");
+        duo.b("epdel E D");
+        duo.b("epwait E 0 1");
+        duo.b("epwait E 0 1");
+    });
+}
+
+/// Who sleeps on a set of sets is told once of what lies in a ring, by whichever side tells first.
+#[test]
+fn a_sleeper_on_a_one_shot_inner_set_is_told_once() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll I");
+        duo.b("epoll O");
+        duo.a("send C 100");
+        duo.b("awaitunread C 100");
+        duo.b("async T epwait O 5000");
+        duo.b("asleep T");
+        duo.b("epadd I C in");
+        duo.b("epadd O I in+oneshot");
+        duo.b("join T");
+        duo.b("epwait O 0");
+        duo.b("epwait I 0");
+        duo.b("epmod O I in+oneshot");
+        duo.b("epwait O 0");
+        duo.b("recvall C 100");
+        duo.b("epmod O I in");
+        duo.b("epwait O 0");
+    });
+}
+
+#[test]
+fn who_sleeps_three_storeys_up_is_told() {
+    check(|duo| {
+        duo.warm("C");
+        for name in ["I", "M", "O"] {
+            duo.b(&format!("epoll {name}"));
+        }
+        duo.b("epadd M I in+oneshot");
+        duo.b("epadd O M in+oneshot");
+        duo.a("send C 100");
+        duo.b("awaitunread C 100");
+        duo.b("async T epwait O 5000");
+        duo.b("asleep T");
+        duo.b("epadd I C in+oneshot");
+        duo.b("join T");
+        duo.b("epwait I 0");
+        duo.b("epwait M 0");
+        duo.b("epmod I C in+oneshot");
+        duo.b("epmod M I in+oneshot");
+        duo.b("poll M in 0");
+        duo.b("recvall C 100");
+        duo.b("poll I in 0");
+        duo.b("poll M in 0");
+    });
+}
+
+/// An edge in an inner set tells of the end and of the bytes in one event.
+#[test]
+fn an_edge_in_an_inner_set_is_whole() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll I");
+        duo.b("epoll O");
+        duo.a("send C 100");
+        duo.b("awaitunread C 100");
+        duo.a("close C");
+        duo.b("poll C rdhup 1000");
+        duo.b("epadd I C in+rdhup+et");
+        duo.b("async T epwait O 5000");
+        duo.b("asleep T");
+        duo.b("epadd O I in");
+        duo.b("join T");
+        duo.b("epwait O 0");
+        duo.b("epwait I 0");
+        duo.b("epwait O 0");
+        duo.b("recvall C 100");
+    });
+}
+
+/// A poll or select of a set sees what lies in rings, and no more once it is read.
+#[test]
+fn a_polled_set_shows_its_rings() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        for _ in 0..3 {
+            duo.a("send C 100");
+            duo.b("awaitunread C 100");
+            duo.b("poll E in 0");
+            duo.b("selectnow E in");
+            duo.b("recvall C 60");
+            duo.b("poll E in 0");
+            duo.b("recvall C 40");
+            duo.b("poll E in 0");
+        }
+        duo.a("send C 100");
+        duo.b("poll E in 1000");
+        duo.b("epdel E C");
+        duo.b("poll E in 0");
+        duo.b("epadd E C in");
+        duo.b("poll E in 0");
+        duo.b("close C");
+        duo.b("poll E in 0");
+        duo.b("lowest");
+    });
+}

@@ -16,6 +16,7 @@ const IN: i16 = libc::POLLIN;
 const SET_IN: u32 = libc::EPOLLIN as u32;
 const SET_OUT: u32 = libc::EPOLLOUT as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
+const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 
 pub fn run(script: &Script, words: &[&str]) -> Result<String> {
     match *words {
@@ -92,6 +93,8 @@ struct Gatherer<'a> {
 /// Where to wait, and what to close in the end.
 struct Kept {
     set: Fd,
+    /// The one with the socket in it, if it is another one.
+    inner: Fd,
     closes: Vec<Fd>,
 }
 
@@ -223,6 +226,11 @@ impl<'a> Gatherer<'a> {
             "select" => sys::select(fd, want, PATIENCE_MS)?.readable,
             "pselect" => sys::pselect(fd, want, PATIENCE_MS)?.readable,
             "sigio" | "fioasync" | "sigqueue" => sigio::take(PATIENCE_MS)?,
+            "pollset" => sys::poll_events(self.kept("set")?, IN, PATIENCE_MS)? != 0,
+            "selectset" => sys::select(self.kept("set")?, want, PATIENCE_MS)?.readable,
+            "nested" | "nestededge" | "nestedonce" | "nestedtwice" | "nestednew" => {
+                self.wait_nested(wait)?
+            }
             "fresh" | "freshdup" | "barefresh" => {
                 let kept = make_set(fd, wait)?;
                 let told = wait_in(kept.set, wait)?;
@@ -231,6 +239,31 @@ impl<'a> Gatherer<'a> {
             }
             _ => wait_in(self.kept(wait)?, wait)?,
         })
+    }
+
+    /// In a set that holds the one with the socket. What that one tells of is taken out of it.
+    fn wait_nested(&mut self, wait: &'a str) -> Result<bool> {
+        let outer = self.kept(wait)?;
+        let inner = match wait {
+            "nestednew" => {
+                let inner = sys::epoll_create()?;
+                sys::epoll_ctl(outer, libc::EPOLL_CTL_ADD, inner, SET_IN, 0)?;
+                sys::epoll_ctl(inner, libc::EPOLL_CTL_ADD, self.fd, SET_IN, 0)?;
+                inner
+            }
+            _ => self.sets.iter().find(|(name, _)| *name == wait).map_or(-1, |(_, one)| one.inner),
+        };
+        if wait == "nestedonce" {
+            sys::epoll_ctl(inner, libc::EPOLL_CTL_MOD, self.fd, SET_IN | ONESHOT, 0)?;
+        }
+        let told = wait_in(outer, wait)?;
+        if told {
+            sys::epoll_wait(inner, 8, 0)?;
+        }
+        if wait == "nestednew" {
+            sys::close(inner)?;
+        }
+        Ok(told)
     }
 
     /// The set that such waits use.
@@ -258,11 +291,30 @@ fn make_set(fd: Fd, wait: &str) -> Result<Kept> {
     match wait {
         "set" | "fresh" | "bareset" | "barefresh" => add(set, fd, SET_IN)?,
         "setedge" | "baresetedge" => add(set, fd, SET_IN | EDGE)?,
+        "nested" | "nestedonce" | "nestededge" | "nestedtwice" => {
+            let events = match wait {
+                "nestededge" => SET_IN | EDGE,
+                "nestedonce" => SET_IN | ONESHOT,
+                _ => SET_IN,
+            };
+            let inner = sys::epoll_create()?;
+            add(inner, fd, events)?;
+            let mut closes = vec![set, inner];
+            let mut inside = inner;
+            if wait == "nestedtwice" {
+                inside = sys::epoll_create()?;
+                add(inside, inner, SET_IN)?;
+                closes.push(inside);
+            }
+            add(set, inside, SET_IN)?;
+            return Ok(Kept { set, inner, closes });
+        }
+        "nestednew" => {}
         // What was registered by one number is waited for by another.
         "dupset" | "freshdup" => {
             let other = sys::dup(set)?;
             add(set, fd, SET_IN)?;
-            return Ok(Kept { set: other, closes: vec![set, other] });
+            return Ok(Kept { set: other, inner: other, closes: vec![set, other] });
         }
         "dupsetedge" => {
             let other = sys::dup(set)?;
@@ -274,25 +326,25 @@ fn make_set(fd: Fd, wait: &str) -> Result<Kept> {
             let other = sys::dup(fd)?;
             add(set, fd, SET_OUT | EDGE)?;
             add(set, other, SET_IN)?;
-            return Ok(Kept { set, closes: vec![set, other] });
+            return Ok(Kept { set, inner: set, closes: vec![set, other] });
         }
         "dupchange" => {
             let other = sys::dup(fd)?;
             add(set, fd, SET_IN)?;
             sys::epoll_ctl(set, libc::EPOLL_CTL_MOD, fd, SET_OUT | EDGE, 0)?;
             add(set, other, SET_IN)?;
-            return Ok(Kept { set, closes: vec![set, other] });
+            return Ok(Kept { set, inner: set, closes: vec![set, other] });
         }
         "dupdelete" => {
             let other = sys::dup(fd)?;
             add(set, fd, SET_IN)?;
             add(set, other, SET_IN)?;
             sys::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, 0, 0)?;
-            return Ok(Kept { set, closes: vec![set, other] });
+            return Ok(Kept { set, inner: set, closes: vec![set, other] });
         }
         _ => return Err(Error::other(format!("script error: no wait {wait}"))),
     }
-    Ok(Kept { set, closes: vec![set] })
+    Ok(Kept { set, inner: set, closes: vec![set] })
 }
 
 fn trickle(script: &Script, name: &str, len: usize, seed: u64) -> Result<String> {

@@ -3,6 +3,9 @@
 use super::{Plan, Target, index};
 use crate::program::{End, SetPlace};
 
+/// So many sets an end may have at once.
+pub const SETS: usize = 3;
+
 /// A set as far as the plan has to know it.
 #[derive(Default)]
 pub struct Set {
@@ -26,6 +29,113 @@ impl Plan<'_> {
         (child, if child { "in P " } else { "" })
     }
 
+    /// Makes the set if nobody has it.
+    fn need_set(&mut self, end: End, from: SetPlace, child: bool) -> Result<(), String> {
+        if self.sets[index(end)][from.set].is_none() && !child {
+            let name = format!("E{}", from.set);
+            self.does(end, format!("epoll {name}"))?;
+            self.sets[index(end)][from.set] = Some(Set { open: vec![(name, false)], count: 0 });
+        }
+        Ok(())
+    }
+
+    /// `how`: epadd, epmod or epdel.
+    pub(super) fn nest(
+        &mut self,
+        end: End,
+        [inner, outer]: [SetPlace; 2],
+        how: &str,
+        events: &str,
+        in_child: bool,
+    ) -> Result<(), String> {
+        let (child, prefix) = self.prefix(end, in_child);
+        for from in [inner, outer] {
+            self.need_set(end, from, child)?;
+        }
+        let (Some(inside), Some(outside)) =
+            (self.set_name(end, inner, child), self.set_name(end, outer, child))
+        else {
+            return Ok(());
+        };
+        if let Some(set) = &mut self.sets[index(end)][outer.set] {
+            set.count += usize::from(how == "epadd");
+        }
+        let events = if how == "epdel" { String::new() } else { format!(" {events}") };
+        self.does(end, format!("{prefix}{how} {outside} {inside}{events}")).map(drop)
+    }
+
+    /// `X0` holds the socket, `X1` that set, and so on: the last one is the outer one.
+    pub(super) fn storeys(
+        &mut self,
+        target: &Target,
+        events: &[&str],
+        looks: &[&str],
+    ) -> Result<(), String> {
+        let (end, prefix, name) = (target.end, target.prefix, &target.name);
+        let outer = events.len() - 1;
+        for storey in 0..=outer {
+            self.does(end, format!("{prefix}epoll X{storey}"))?;
+        }
+        for look in looks {
+            let register = |how: &str, storey: usize| {
+                let inside = if storey == 0 { name.clone() } else { format!("X{}", storey - 1) };
+                format!("{prefix}{how} X{storey} {inside} {}", events[storey])
+            };
+            match *look {
+                "sent" => self.peer_sends(target, 100)?,
+                "read" => drop(self.on(target, "recv 70 dontwait")?),
+                "watch" => drop(self.does(end, register("epadd", 0))?),
+                "change" => drop(self.does(end, register("epmod", 0))?),
+                "nest" | "renest" => {
+                    let how = if *look == "nest" { "epadd" } else { "epmod" };
+                    for storey in 1..=outer {
+                        self.does(end, register(how, storey))?;
+                    }
+                }
+                "sleep" => {
+                    // Nothing is told before it sleeps, and something most often afterwards.
+                    let quiet = self.stage.ask(end, &format!("{prefix}poll X{outer} in 0"))?;
+                    if quiet == "nothing" {
+                        self.does(end, format!("{prefix}async T epwait X{outer} 150"))?;
+                        self.does(end, format!("{prefix}asleep T"))?;
+                        self.does(end, register("epmod", 0))?;
+                        self.does(end, register("epadd", 0))?;
+                        for storey in 1..=outer {
+                            self.does(end, register("epadd", storey))?;
+                        }
+                        self.does(end, format!("{prefix}join T"))?;
+                    }
+                }
+                which => {
+                    let storey = if which == "inner" { 0 } else { outer };
+                    self.settle(target.conn, false)?;
+                    self.does(end, format!("{prefix}epwait X{storey} 0"))?;
+                }
+            }
+        }
+        for storey in 0..=outer {
+            self.does(end, format!("{prefix}close X{storey}"))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn poll_set(
+        &mut self,
+        end: End,
+        from: SetPlace,
+        how: &str,
+        in_child: bool,
+    ) -> Result<(), String> {
+        let (child, prefix) = self.prefix(end, in_child);
+        let Some(name) = self.set_name(end, from, child) else { return Ok(()) };
+        self.settle_all()?;
+        let command = match how {
+            "poll" => format!("{prefix}poll {name} in+out+pri 0"),
+            _ => format!("{prefix}selectnow {name} in+out+pri"),
+        };
+        self.does(end, command).map(drop)
+    }
+
     pub(super) fn watch(
         &mut self,
         target: &Target,
@@ -35,11 +145,7 @@ impl Plan<'_> {
     ) -> Result<(), String> {
         let (end, at) = (target.end, index(target.end));
         let child = !target.prefix.is_empty();
-        if self.sets[at][from.set].is_none() && !child {
-            let name = format!("E{}", from.set);
-            self.does(end, format!("epoll {name}"))?;
-            self.sets[at][from.set] = Some(Set { open: vec![(name, false)], count: 0 });
-        }
+        self.need_set(end, from, child)?;
         let Some(name) = self.set_name(end, from, child) else { return Ok(()) };
         if let Some(set) = &mut self.sets[at][from.set] {
             set.count += usize::from(how == "epadd");
@@ -66,8 +172,10 @@ impl Plan<'_> {
         let Some(name) = self.set_name(end, from, child) else { return Ok(()) };
         self.settle_all()?;
         let count = self.sets[index(end)][from.set].as_ref().map_or(0, |set| set.count);
-        // Which of several fills a small buffer first nothing promises: all have their turn.
-        let rounds = count.div_ceil(max).max(1);
+        // Which of several fills a small buffer first nothing promises: all have their turn, where
+        // the kernel and the rings take turns as well.
+        let rounds = 2 * count.div_ceil(max).max(1);
+        let rounds = if max < count { rounds } else { 1 };
         self.does(end, format!("{prefix}epwait {name} 0 {max} {rounds}")).map(drop)
     }
 

@@ -60,7 +60,15 @@ impl Plan<'_> {
             _ => {
                 self.does(target.end, "epoll S".to_owned())?;
                 self.does(target.end, format!("epadd S {name} in+rdhup"))?;
-                "epwait S -1".to_owned()
+                match call {
+                    "pollset" => "poll S in -1".to_owned(),
+                    "outerwait" => {
+                        self.does(target.end, "epoll O".to_owned())?;
+                        self.does(target.end, "epadd O S in".to_owned())?;
+                        "epwait O -1".to_owned()
+                    }
+                    _ => "epwait S -1".to_owned(),
+                }
             }
         };
         if let Waker::Signal { restarts } = waker {
@@ -100,8 +108,11 @@ impl Plan<'_> {
         if matches!(call, "recv" | "waitall") {
             self.moved(target, &result, false);
         }
-        if call.ends_with("epwait") {
+        if matches!(call, "epwait" | "bareepwait" | "pollset" | "outerwait") {
             self.does(target.end, "close S".to_owned())?;
+        }
+        if call == "outerwait" {
+            self.does(target.end, "close O".to_owned())?;
         }
         Ok(())
     }

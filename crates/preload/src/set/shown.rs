@@ -1,0 +1,106 @@
+//! What lies in the rings of a set that others look at as at a descriptor: a set that holds it,
+//! or poll. The kernel alone answers them, so it has to know: an eventfd that can always be read
+//! is in the set as long as a wait on the set would tell of ring bytes.
+//!
+//! What must stay true: whatever changes what a wait on such a set would tell of by rings is
+//! followed by `Set::show`. That is a wait, a registration that comes, changes or goes, and a
+//! read.
+//!
+//! Storey 3: connection.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use super::{ADD, DEL, FOR_GOOD, IN, NESTED, POLLED, Set, UNUSED, is_telling};
+use crate::sys::{self, EpollEvent, call};
+use crate::table;
+
+/// The eventfd's event. No wait tells of it.
+pub const DATA: u64 = 0x59a6_7368_6f77_6e21;
+
+/// The eventfd's number plus 1; 0: there is none yet.
+static ALWAYS: AtomicI32 = AtomicI32::new(0);
+/// How many sets have it.
+static SHOWING: AtomicU32 = AtomicU32::new(0);
+
+fn always_readable() -> Option<c_int> {
+    const EFD_NONBLOCK_CLOEXEC: c_int = 0o4000 | 0o2000000;
+    let known = ALWAYS.load(Ordering::Acquire);
+    if known != 0 {
+        return Some(known - 1);
+    }
+    // SAFETY: no memory involved.
+    let low = unsafe { call!(eventfd2, 1, EFD_NONBLOCK_CLOEXEC) } as c_int;
+    if low < 0 {
+        return None;
+    }
+    // Out of the way of the numbers that the program expects.
+    // SAFETY: as above.
+    let high = unsafe { call!(fcntl, low, sys::F_DUPFD_CLOEXEC, table::own_below() / 2) } as c_int;
+    let number = if high < 0 { low } else { high };
+    if high >= 0 {
+        sys::close(low);
+    }
+    let taken = ALWAYS.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Acquire);
+    if let Err(other) = taken {
+        sys::close(number);
+        return Some(other - 1);
+    }
+    table::set_broker(number);
+    Some(number)
+}
+
+/// Ring bytes of the connection behind `fd` were read.
+pub fn was_read(fd: c_int) {
+    if SHOWING.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    if let Some(_registry) = super::REGISTRY.acquire() {
+        let shows = |one: &super::Registration| one.set().is_some_and(Set::shows);
+        if !super::registration::at(fd).any(shows) {
+            return;
+        }
+    }
+    for set in super::all() {
+        if set.shows()
+            && let Some(_guard) = set.lock.acquire()
+        {
+            set.show();
+        }
+    }
+}
+
+impl Set {
+    /// Whether the kernel was told that there is something in its rings.
+    pub fn shows(&self) -> bool {
+        self.showing.load(Ordering::Relaxed) != 0
+    }
+
+    /// Tells the kernel whether a wait on this set would tell of ring bytes, where others look at
+    /// it as at a descriptor. Programs that have no library must not find the eventfd in it. Under
+    /// the lock.
+    pub fn show(&self) {
+        let why = self.foreign.load(Ordering::SeqCst);
+        let is_looked_at = why & (NESTED | POLLED) != 0 && why & (FOR_GOOD | UNUSED) == 0;
+        let shows = is_looked_at
+            && self.lent.load(Ordering::Relaxed) == 0
+            && self
+                .each_hot()
+                .any(|one| one.conn().is_some_and(|conn| is_telling(one, &conn.receiver())));
+        if shows == self.shows() {
+            return;
+        }
+        let Some(always) = always_readable() else { return };
+        if shows {
+            self.tokens.store(1, Ordering::SeqCst);
+            SHOWING.fetch_add(1, Ordering::Relaxed);
+        } else {
+            SHOWING.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.showing.store(u32::from(shows), Ordering::Relaxed);
+        let mut event = EpollEvent { events: IN, data: DATA };
+        let (set, op) = (self.fd.load(Ordering::Relaxed), if shows { ADD } else { DEL });
+        // SAFETY: event is ours.
+        unsafe { call!(epoll_ctl, set, op, always, &raw mut event) };
+    }
+}
