@@ -107,7 +107,40 @@ impl Broker {
                     RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
                     _ => None,
                 });
-                Foreigner { client: Client { fd: fd.unwrap(), mailbox: None }, pid }
+                let client = Client { fd: fd.unwrap(), mailbox: None };
+                Foreigner { client, _process: Forked { pid } }
+            }
+        }
+    }
+
+    /// A process of another user that connects as often as it can, says `message` on each
+    /// connection, keeps `most` of them open without reading, and begins anew. Until dropped.
+    pub fn flood_as(&self, uid: u32, message: &[u8], most: usize) -> Forked {
+        let address = SocketAddrUnix::new(&self.socket).unwrap();
+        let mut open = Vec::with_capacity(most);
+        // SAFETY: the child makes system calls only, and never comes back.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: no memory involved.
+                unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                loop {
+                    while open.len() < most {
+                        let fd =
+                            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+                        let Ok(fd) = fd else { break };
+                        if connect(&fd, &address).is_err() {
+                            break;
+                        }
+                        let _ = rustix::net::send(&fd, message, SendFlags::NOSIGNAL);
+                        open.push(fd);
+                    }
+                    open.clear();
+                }
+            }
+            pid => {
+                assert!(pid > 0);
+                Forked { pid }
             }
         }
     }
@@ -181,10 +214,15 @@ pub struct Handout {
 /// A process of another user, as far as it has a connection to the broker.
 pub struct Foreigner {
     pub client: Client,
+    _process: Forked,
+}
+
+/// A process that goes with this.
+pub struct Forked {
     pid: i32,
 }
 
-impl Drop for Foreigner {
+impl Drop for Forked {
     fn drop(&mut self) {
         // SAFETY: a child of ours that nobody has waited for.
         unsafe {

@@ -1,0 +1,103 @@
+//! One user asks for everything, all the time: others are served meanwhile, and the log stays short.
+
+mod support;
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use support::{Broker, is_root, tcp_pair, wait_until};
+use yasmin_control::{CONTROL_VERSION, MESSAGE_BYTES, Role, ToBroker};
+
+const STRANGER: u32 = 65533;
+
+/// Two processes of another user connect, are known, get a channel and its status, so many times.
+fn others_are_served(broker: &Broker) {
+    const TIMES: u64 = 20;
+    let mut took: Vec<Duration> = (0..TIMES)
+        .map(|id| {
+            let begun = Instant::now();
+            let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+            let (a, b) = (broker.client(), broker.client());
+            a.offer(id, Role::Connector, &connector);
+            b.offer(id, Role::Acceptor, &acceptor);
+            assert_eq!((a.channel().id, b.channel().id), (id, id));
+            begun.elapsed()
+        })
+        .collect();
+    took.sort();
+    let status = Instant::now();
+    broker.status();
+    println!(
+        "a channel in {:?} (median) to {:?}, a status in {:?}",
+        took[took.len() / 2],
+        took[took.len() - 1],
+        status.elapsed()
+    );
+}
+
+/// More than the kernel keeps for a listener, and than a table of descriptors has by default.
+#[test]
+fn connections_of_one_user_hold_nobody_up() {
+    if !is_root("connections_of_one_user_hold_nobody_up") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    let before = broker.descriptors();
+    let hello = ToBroker::Hello { version: CONTROL_VERSION, comm: *b"flood\0\0\0\0\0\0\0\0\0\0\0" };
+    for message in [&[][..], &hello.encode()] {
+        let _floods = [1000, 2000].map(|most| broker.flood_as(STRANGER, message, most));
+        others_are_served(&broker);
+    }
+    wait_until("all closed", || broker.descriptors() <= before);
+}
+
+/// A status costs by what there is to tell.
+#[test]
+fn questions_of_one_user_hold_nobody_up() {
+    if !is_root("questions_of_one_user_hold_nobody_up") {
+        return;
+    }
+    const MANY: u64 = 3000;
+    let broker = Broker::start(&[]);
+    let limit = rustix::process::Rlimit { current: Some(20_000), maximum: Some(20_000) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let pairs: Vec<_> = (0..MANY)
+        .map(|_| (std::net::TcpStream::connect(at).unwrap(), listener.accept().unwrap().0))
+        .collect();
+    // They are the other user's own: he sees them all.
+    let mut owner = broker.process_as(STRANGER);
+    owner.client.greet();
+    for (id, (connector, _)) in (0..).zip(&pairs) {
+        owner.client.offer(id, Role::Connector, connector);
+    }
+    wait_until("all are seen", || broker.status().connections.len() as u64 == MANY);
+    let asks = ToBroker::Status { version: CONTROL_VERSION }.encode();
+    let _floods = [10, 500].map(|most| broker.flood_as(STRANGER, &asks, most));
+    others_are_served(&broker);
+}
+
+/// What is not understood, from somebody who comes back at once.
+#[test]
+fn nonsense_of_one_user_fills_no_log() {
+    if !is_root("nonsense_of_one_user_fills_no_log") {
+        return;
+    }
+    let mut broker = Broker::start(&["--no-bpf"]);
+    broker.terminate();
+    let told = broker.directory.join("told");
+    let stderr = Stdio::from(std::fs::File::create(&told).unwrap());
+    broker.child = support::command(&broker.socket, &[]).stderr(stderr).spawn().unwrap();
+    wait_until("the broker answers", || broker.answers());
+    let begun = Instant::now();
+    let old = ToBroker::Hello { version: 1, comm: [0; 16] }.encode();
+    for message in [&[0xff; MESSAGE_BYTES][..], &[1], &old] {
+        let _floods = [1, 100].map(|most| broker.flood_as(STRANGER, message, most));
+        others_are_served(&broker);
+    }
+    let lines = std::fs::read_to_string(&told).unwrap().lines().count() as u64;
+    // Each place that warns does so once in ten seconds; there are fewer than ten.
+    let most = 10 * (1 + begun.elapsed().as_secs() / 10);
+    assert!(lines <= most, "{lines} lines in {:?}", begun.elapsed());
+}
