@@ -3,12 +3,17 @@
  *
  *   paths listen SECONDS
  *   paths connect ADDRESS PORT SECONDS
+ *   paths cut ADDRESS PORT SECONDS
  *
- * So long, both ends exchange messages awake; then one of them sleeps, as bytes by TCP need.
+ * So long, both ends exchange messages awake; then one of them sleeps, as bytes by TCP need. To be
+ * cut, the connector has a user time-out of two seconds. It says when it may be, goes on, and says
+ * how that ended.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +57,24 @@ static void put(int s, unsigned char c)
 		die("send");
 }
 
+/* Until the way is cut, and what the connection ends with. */
+static void until_cut(int s)
+{
+	unsigned char c = 'p';
+	printf("cut\n");
+	for (;;) {
+		if (send(s, &c, 1, MSG_NOSIGNAL) != 1)
+			break;
+		ssize_t n;
+		while ((n = recv(s, &c, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN)
+			sched_yield();
+		if (n != 1)
+			break;
+	}
+	printf("%s\n", strerrorname_np(errno));
+	exit(0);
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
@@ -80,11 +103,16 @@ int main(int argc, char **argv)
 	at.sin_port = htons(atoi(argv[3]));
 	if (connect(s, (struct sockaddr *)&at, sizeof at))
 		die("connect");
+	int ms = 2000, is_cut = !strcmp(argv[1], "cut");
+	if (is_cut && setsockopt(s, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms))
+		die("TCP_USER_TIMEOUT");
 	for (double end = now() + atof(argv[4]); now() < end;) {
 		put(s, 'p');
 		if (next(s) != 'p')
 			die("another byte");
 	}
+	if (is_cut)
+		until_cut(s);
 	put(s, 'e');
 	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
 	if (recv(s, &byte, 1, 0) != 1)

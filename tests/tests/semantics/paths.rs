@@ -53,6 +53,34 @@ fn a_way_that_forgets_silent_connections() {
     }
 }
 
+/// A user time-out of two seconds leaves a connection alone that is busy for longer, and ends it
+/// once nothing gets through, though the ring still works.
+#[test]
+fn a_way_that_is_cut() {
+    if !netns::allowed() {
+        eprintln!("skipped: namespaces need root");
+        return;
+    }
+    for knobs in [None, Some(Knobs::at_once())] {
+        let lab = match knobs {
+            None => Lab::plain(Net::Netns),
+            Some(knobs) => Lab::new(Net::Netns, knobs),
+        };
+        let folder = Folder::new();
+        let program = compile(&folder, "paths", &["paths.c"], &[]);
+        let mut listener = lab.start("listener", &lab.a, &program, &["listen".into(), "4".into()]);
+        let port = listener.expect("port");
+        let words = ["cut".to_owned(), lab.a.v4.to_string(), port, "4".to_owned()];
+        let mut connector = lab.start("connector", &lab.b, &program, &words);
+        assert_eq!(connector.next_line().as_deref(), Some("cut"));
+        if !set_up(&lab.a, "iptables -A INPUT -p tcp -j DROP") {
+            return;
+        }
+        assert_eq!(connector.next_line().as_deref(), Some("ETIMEDOUT"));
+        connector.finish();
+    }
+}
+
 /// Neither end knows the other's addresses.
 #[test]
 fn addresses_that_are_translated_on_both_ends() {
