@@ -72,6 +72,8 @@ pub struct Rx {
     pub watcher_pid: AtomicU32,
     /// `ring_bytes` when the kernel's counters last were what was read from TCP.
     pub ring_checked: Private,
+    /// Not 0: what was unread is in a residue now, and not here any more.
+    pub moved: AtomicU32,
 }
 
 pub const MANY_WATCHERS: u32 = u32::MAX;

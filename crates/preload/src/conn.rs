@@ -121,6 +121,13 @@ pub struct Handout {
     pub side_fd: c_int,
 }
 
+/// Not 0: some connection was shared, and other processes may send it here.
+static ANY_SHARED: AtomicU32 = AtomicU32::new(0);
+
+pub fn any_is_shared() -> bool {
+    ANY_SHARED.load(Ordering::Relaxed) != 0
+}
+
 impl Conn {
     /// Maps a channel for `fd`. The two descriptors stay the caller's.
     pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
@@ -362,6 +369,7 @@ impl Conn {
 
     /// Before a fork: from now on both processes take the locks that they share.
     pub fn share(&self) {
+        ANY_SHARED.store(1, Ordering::Relaxed);
         self.holding.shared.store(1, Ordering::SeqCst);
     }
 
@@ -534,7 +542,12 @@ impl Conn {
         let receiver = self.receiver();
         // What the peer sends from now on meets the kernel, which knows that nobody reads.
         self.park_rx(&receiver);
-        receiver.unread_bytes() > 0
+        receiver.unread_bytes() > 0 || self.has_moved()
+    }
+
+    /// Whether what was unread is in another process's residue.
+    pub fn has_moved(&self) -> bool {
+        self.side().rx.moved.load(Ordering::SeqCst) != 0
     }
 
     /// No process holds the end any more that could read what is in the ring. As TCP does with

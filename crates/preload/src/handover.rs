@@ -10,7 +10,9 @@
 //! | this process's own stdio | gone: the connection is reset |
 //!
 //! Where the last of these lets go of them, the connection is reset, since the other program
-//! would otherwise read on behind a gap.
+//! would otherwise read on behind a gap. Only a process that starts another program leaves them with
+//! those that share the ring: most of what is inherited nobody reads. Who sends the socket in a
+//! message means it to be read there, and the bytes go along.
 //!
 //! Storey 4: life.
 
@@ -225,13 +227,18 @@ fn await_others(conn: &Conn, until_ns: u64) {
 }
 
 /// Its residue, made if need be, and if so entered when it `is_own`. `None`: other processes
-/// hold the end too, and share the ring as it is.
-pub fn residue_for(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<c_int> {
+/// hold the end too, and share the ring as it is, unless it `leaves_others` without.
+pub fn residue_for(
+    conn: &'static Conn,
+    fd: c_int,
+    is_own: bool,
+    leaves_others: bool,
+) -> Option<c_int> {
     if let Some(number) = residue::of(conn) {
         return Some(number);
     }
     let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
-    if !conn.is_sole_holder() {
+    if conn.has_moved() || !leaves_others && !conn.is_sole_holder() {
         return None;
     }
     let number = residue::make(conn, fd)?;
@@ -244,7 +251,7 @@ pub fn residue_for(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<c_int
 /// Has the next program inherit what is unread. False: it stays here.
 fn leaves(conn: &'static Conn, fd: c_int, way: Way) -> bool {
     // A child that borrows this memory has numbers of its own.
-    let Some(number) = residue_for(conn, fd, way != Way::Borrowed) else { return false };
+    let Some(number) = residue_for(conn, fd, way != Way::Borrowed, false) else { return false };
     residue::set_inherited(number, true);
     true
 }

@@ -18,7 +18,9 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::request::{Answer, Request};
 use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, call};
-use crate::{broker, clock, handover, image, life, process, promote, residue, set, table, tcp};
+use crate::{
+    broker, clock, conn, handover, image, life, process, promote, residue, set, table, tcp,
+};
 
 const SCM_RIGHTS: c_int = 1;
 
@@ -114,7 +116,10 @@ fn pass(fd: c_int, via: c_int) {
             conn.settle(fd);
             if !life::retires_drained(conn, fd) {
                 residue::note_passed();
-                if !may_claim(via) || !leave(conn, fd) {
+                if conn.has_moved() {
+                    // Whoever reads it would do so behind a gap.
+                    tcp::reset(fd);
+                } else if !may_claim(via) || !leave(conn, fd) {
                     conn.side().rx.foreign.store(1, Ordering::Relaxed);
                 }
             }
@@ -149,7 +154,7 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
     if process::is_borrowed() {
         return false;
     }
-    let Some(number) = handover::residue_for(conn, fd, true) else { return false };
+    let Some(number) = handover::residue_for(conn, fd, true, true) else { return false };
     let (Some(request), Some(socket)) = (Request::open(), broker::named(fd)) else { return false };
     let message = ToBroker::Leave { version: CONTROL_VERSION, socket };
     match request.hear(message, &[], until_ns()) {
@@ -175,7 +180,7 @@ fn take_back(fd: c_int) {
         && residue::lowat(fd) == Some(MARK)
         && let Claimed::Residue { memfd, left } = claim(fd)
     {
-        let settings = residue::own(conn, memfd);
+        let settings = residue::own(conn, fd, memfd);
         unmark(fd, left, settings);
     }
 }
@@ -188,7 +193,7 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
     if process::is_borrowed() {
         return;
     }
-    if !is_marked && !residue::has_passed() {
+    if !is_marked && !residue::has_passed() && !conn::any_is_shared() {
         return promote::begin_handed(fd);
     }
     let Some(cookie) = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) else { return };
@@ -216,7 +221,7 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
     };
     residue::note_passed();
     let settings = match holder {
-        Some(conn) => residue::own(conn, memfd),
+        Some(conn) => residue::own(conn, conn.fd(), memfd),
         None => residue::adopt_for(fd, memfd, cookie),
     };
     unmark(fd, left, settings);

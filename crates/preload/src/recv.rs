@@ -103,6 +103,10 @@ impl Call<'_> {
         if config::chaos() {
             conn.park_rx(&receiver);
         }
+        if conn.is_shared() && conn.has_moved() {
+            // Another process has passed them on, and what follows may not be read before them.
+            tcp::reset(self.io.fd);
+        }
         if conn.is_shared() && !receiver.is_never() && !holders::owns_rx(&conn.side().rx) {
             // They take turns: once it is drained the kernel serves them, without a lock.
             receiver.never_offer();

@@ -116,8 +116,9 @@ fn last_number() -> c_int {
     first_number() + NUMBERS as c_int - 1
 }
 
-/// Moves what `conn` knows and has unread into a memfd. Parked for good, both locks held, no
-/// other holder. Gives the memfd's number.
+/// Moves what `conn` knows and has unread into a memfd. Parked for good, both locks held. Gives the
+/// memfd's number. Other processes that share the end have nothing of it any more: who of them
+/// receives finds that it was moved.
 pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
     let cookie = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8)?;
     let receiver = conn.receiver();
@@ -148,9 +149,13 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         return None;
     }
     let number = memfd.keep()?;
+    // First: whoever shares it finds it drained without a lock.
+    conn.side().rx.moved.store(1, Ordering::SeqCst);
     // The sender is told that they were taken, as bytes are that TCP has delivered.
     receiver.consume(receiver.unread_bytes());
     let [side_region, channel_region] = regions(number, max_class);
+    // The copy's lock is let go of later, this one now.
+    conn.side().rx.lock.store(0, Ordering::Release);
     // SAFETY: both replace a mapping of ours of the same size with one of the same content.
     let is_moved = unsafe {
         side_region.map_over(side.cast()).is_ok() && channel_region.map_over(base).is_ok()
@@ -334,10 +339,33 @@ pub fn adopt_for(fd: c_int, memfd: c_int, cookie: u64) -> Option<Settings> {
 }
 
 /// A residue of a connection that this process holds already: it counts once.
-pub fn own(conn: &Conn, memfd: c_int) -> Option<Settings> {
+pub fn own(conn: &'static Conn, fd: c_int, memfd: c_int) -> Option<Settings> {
     let memfd = Memfd { fd: memfd };
+    let header = header_of(memfd.fd)?;
+    if conn.has_moved() {
+        return follow(conn, fd, memfd, &header);
+    }
     conn.one_less_holds();
-    header_of(memfd.fd).map(|header| header.settings())
+    Some(header.settings())
+}
+
+/// What this process shared was moved there by another one.
+fn follow(conn: &'static Conn, fd: c_int, memfd: Memfd, header: &Header) -> Option<Settings> {
+    let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
+    let (base, side) = conn.mapped();
+    if header.max_class != u32::from(conn.max_class()) {
+        return None;
+    }
+    let number = memfd.keep()?;
+    let [side_region, channel_region] = regions(number, conn.max_class());
+    // SAFETY: both replace a mapping of ours of the same size; both locks are held.
+    let is_mapped = unsafe {
+        side_region.map_over(side.cast()).is_ok() && channel_region.map_over(base).is_ok()
+    };
+    set(conn, number);
+    // It is counted there as one that shared, and as the one that claims.
+    conn.one_less_holds();
+    is_mapped.then(|| header.settings())
 }
 
 /// The settings of `conn`'s socket before it was passed on.

@@ -414,3 +414,61 @@ fn a_message_that_fails() {
         duo.a("recv C 10");
     });
 }
+
+/// To a child that had the socket by fork, and closed it.
+#[test]
+fn to_a_child_that_closed_its_own() {
+    /// Before the bytes come, before it is sent, or after it was taken.
+    fn pass(duo: &mut Duo, closes: usize) {
+        duo.warm("C");
+        duo.b("pair U V");
+        duo.b("fork P");
+        for step in 0..4 {
+            if step == closes {
+                duo.b("in P close C");
+            }
+            match step {
+                0 => {
+                    duo.a("send C 100");
+                    duo.b("awaitunread C 100");
+                }
+                1 => {
+                    duo.b("give U C");
+                    duo.b("close C");
+                }
+                2 => drop(duo.b("in P take V G")),
+                _ => {}
+            }
+        }
+        duo.b("in P recvall G 100");
+        duo.a("send C 100");
+        duo.b("in P recvall G 100");
+        duo.b("in P send G 100");
+        duo.a("recvall C 100");
+    }
+    check(|duo| pass(duo, 0));
+    check(|duo| pass(duo, 1));
+    check(|duo| pass(duo, 2));
+    check(|duo| pass(duo, 3));
+}
+
+/// While another child holds it, by fork.
+#[test]
+fn past_a_child_that_holds_it() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("fork P");
+        duo.warm("C");
+        duo.b("fork Q");
+        duo.a("send C 100");
+        duo.b("awaitunread C 100");
+        duo.b("give U C");
+        duo.b("close C");
+        duo.b("in P take V G");
+        duo.a("send C 100");
+        duo.b("in P recvall G 200");
+        duo.b("in Q close C");
+        duo.b("in P send G 100");
+        duo.a("recvall C 100");
+    });
+}
