@@ -241,8 +241,8 @@ fn what_another_process_has_is_not_handed_out() {
 }
 
 /// As the unit starts it, as far as this can be had without systemd: another user with these two
-/// capabilities and no more, never to have any other, and a socket on which root listens. Not
-/// covered: its system call filter and its view of the file system.
+/// capabilities and no more, never to have any other, and a socket on which root listens. Under systemd
+/// itself: the end-to-end test `unit`.
 #[test]
 fn under_the_units_rights_channels_and_residues_come_about() {
     if !is_root("under_the_units_rights_channels_and_residues_come_about") {
