@@ -48,6 +48,9 @@ const PLUGGED_WITHIN: Duration = Duration::from_secs(20);
 /// Guests have so long to let their memory go, when the broker ends.
 const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 
+/// A guest's broker that goes on in a session that is over is told so after that long.
+const REMIND_AFTER: Duration = Duration::from_secs(1);
+
 /// Pairs of ends that wait for memory.
 const PENDING_MAX: usize = 1024;
 
@@ -59,6 +62,8 @@ struct Guest {
     port: Stream,
     /// What is said carries this number; 0: the guest's broker was not heard yet.
     session: u64,
+    /// Until then messages of another session are those that were under way when this one began.
+    remind_at: Instant,
 }
 
 /// A region, in both guests.
@@ -181,6 +186,7 @@ impl Host {
             config,
             is_known: false,
             session: 0,
+            remind_at: now,
         };
         let class = args.max_class.min(args.host_class);
         Self {
@@ -266,7 +272,7 @@ impl Host {
             }
             match self.guests[number].port.turn(now) {
                 Turn::Same => {}
-                Turn::Connected => self.begin(number),
+                Turn::Connected => self.begin(number, now),
                 Turn::Lost => self.forget_guest(number),
             }
             self.listen(number, now);
@@ -275,10 +281,11 @@ impl Host {
     }
 
     /// A new session with a guest's broker.
-    fn begin(&mut self, number: usize) {
+    fn begin(&mut self, number: usize, now: Instant) {
         self.forget_guest(number);
         let guest = &mut self.guests[number];
         guest.session = random().max(1);
+        guest.remind_at = now + REMIND_AFTER;
         let begin = FromHost::Begin { version: UPLINK_VERSION };
         guest.port.send(&begin.encode(guest.session));
         for at in 0..self.shared.len() {
@@ -340,7 +347,7 @@ impl Host {
             };
             if let ToHost::Ask { version } = message {
                 if version == UPLINK_VERSION {
-                    self.begin(number);
+                    self.begin(number, now);
                 } else {
                     let name = &self.guests[number].config.name;
                     crate::rarely::warn!(
@@ -352,6 +359,9 @@ impl Host {
             }
             if session_of(&raw) == self.guests[number].session {
                 self.said(number, message, now);
+            } else if now >= self.guests[number].remind_at {
+                // It missed that a session began: without this it would get nothing for good.
+                self.begin(number, now);
             }
         }
     }

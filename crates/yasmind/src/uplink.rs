@@ -100,7 +100,11 @@ pub fn find_port() -> Option<PathBuf> {
 impl Uplink {
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let port = open(path, flags, Mode::empty())?;
+        Self::on(open(path, flags, Mode::empty())?)
+    }
+
+    /// On a port that does not block.
+    fn on(port: OwnedFd) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // By edges: a port without a host hangs up for ever.
         let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
@@ -166,13 +170,13 @@ impl Uplink {
         }
     }
 
-    /// The session is over; channels that were handed out stay.
+    /// The session is over; channels that were handed out stay. What was received behind its end stays
+    /// too: it may be the next one's beginning.
     fn lost(&mut self) {
         self.session = None;
         self.offered.clear();
         self.wanted.clear();
         self.outbox.clear();
-        self.inbox.clear();
     }
 
     /// Offers an end that has no peer here.
@@ -334,6 +338,8 @@ impl Uplink {
             if self.is_hung_up() && self.is_up() {
                 tracing::info!("the host's broker is gone: channels stay, no new ones come");
                 self.lost();
+                // Half a message would swallow what the next broker says first.
+                self.inbox.clear();
             }
         }
         if self.ask_at.is_some_and(|at| at <= now) {
@@ -437,3 +443,6 @@ impl AsFd for Uplink {
         self.epoll.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

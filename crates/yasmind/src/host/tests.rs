@@ -434,6 +434,40 @@ fn a_host_that_is_killed_finds_all_again() {
 }
 
 #[test]
+fn a_guest_that_missed_a_sessions_beginning_is_told_again() {
+    let mut lab = Lab::new("missed");
+    lab.turns(100);
+    let before = lab.connect();
+    // It goes on in a session that the host has left.
+    lab.host.guests[1].session += 1;
+    lab.turns(100);
+    lab.offer();
+    lab.turns(3);
+    // With the session that begins now it offers its ends anew.
+    assert_eq!(lab.machines[1].session, lab.host.guests[1].session);
+    let number = lab.next;
+    lab.machines[1].offer(Role::Acceptor, number);
+    lab.turns(3);
+    assert_ne!(lab.channel().offset, before.offset);
+}
+
+#[test]
+fn what_was_under_way_when_a_session_began_begins_no_other() {
+    let mut lab = Lab::new("under-way");
+    lab.turns(100);
+    lab.machines[0].broker_again();
+    lab.turns(2);
+    let session = lab.machines[0].session;
+    lab.machines[0].session = 1;
+    for _ in 0..100 {
+        lab.machines[0].say(ToHost::Withdraw { id: 7 });
+    }
+    lab.machines[0].session = session;
+    lab.turns(3);
+    assert_eq!((lab.machines[0].session, lab.host.guests[0].session), (session, session));
+}
+
+#[test]
 fn a_host_that_ends_takes_all_away_and_begins_again() {
     let mut lab = Lab::new("stopped");
     lab.turns(100);

@@ -1,0 +1,85 @@
+//! A guest's broker against a host that is played here, at the other end of a socket.
+
+use super::*;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use yasmin_control::uplink::UPLINK_BYTES;
+
+struct Lab {
+    uplink: Uplink,
+    host: UnixStream,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let (port, host) = UnixStream::pair().unwrap();
+        port.set_nonblocking(true).unwrap();
+        host.set_nonblocking(true).unwrap();
+        let mut lab = Self { uplink: Uplink::on(port.into()).unwrap(), host };
+        assert_eq!(lab.heard(), [(0, ToHost::Ask { version: UPLINK_VERSION })]);
+        lab
+    }
+
+    /// What the guest has said, and in which session.
+    fn heard(&mut self) -> Vec<(u64, ToHost)> {
+        let mut raw = [0; UPLINK_BYTES];
+        let mut heard = Vec::new();
+        loop {
+            match self.host.read_exact(&mut raw) {
+                Ok(()) => heard.push((session_of(&raw), ToHost::decode(&raw).unwrap())),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return heard,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The host says this, all in one piece.
+    fn say(&mut self, messages: &[(u64, FromHost)]) -> Vec<Said> {
+        let bytes: Vec<u8> =
+            messages.iter().flat_map(|(session, message)| message.encode(*session)).collect();
+        self.host.write_all(&bytes).unwrap();
+        self.uplink.turn(Instant::now())
+    }
+}
+
+const BEGIN: FromHost = FromHost::Begin { version: UPLINK_VERSION };
+const NUMBERS: Numbers = Numbers { connector: 1, acceptor: 2 };
+
+fn offer(id: u64) -> ToHost {
+    ToHost::Offer { id, role: Role::Connector, numbers: NUMBERS }
+}
+
+#[test]
+fn the_last_of_two_sessions_that_begin_at_once_counts() {
+    let mut lab = Lab::new();
+    // A host's broker begins when it comes, and again when it is asked to.
+    let said = lab.say(&[(5, BEGIN), (6, BEGIN)]);
+    assert!(matches!(said[..], [Said::Begun]));
+    lab.uplink.offer(7, Role::Connector, NUMBERS);
+    assert_eq!(lab.heard(), [(6, offer(7))]);
+}
+
+#[test]
+fn what_follows_a_sessions_beginning_is_heard() {
+    let mut lab = Lab::new();
+    let reason = Decline::NoProof;
+    let said = lab.say(&[
+        (5, BEGIN),
+        (5, FromHost::Decline { id: 1, reason }),
+        (6, BEGIN),
+        (5, FromHost::Decline { id: 2, reason }),
+        (6, FromHost::Decline { id: 3, reason }),
+    ]);
+    assert!(matches!(said[..], [Said::Begun, Said::Declined { serial: 3, .. }]));
+}
+
+#[test]
+fn a_message_in_pieces_is_one() {
+    let mut lab = Lab::new();
+    for byte in BEGIN.encode(9) {
+        lab.host.write_all(&[byte]).unwrap();
+        lab.uplink.turn(Instant::now());
+    }
+    lab.uplink.offer(7, Role::Connector, NUMBERS);
+    assert_eq!(lab.heard(), [(9, offer(7))]);
+}
