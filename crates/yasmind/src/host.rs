@@ -13,6 +13,7 @@
 
 mod config;
 mod grants;
+mod losses;
 mod pairs;
 mod plugging;
 mod qmp;
@@ -23,6 +24,7 @@ mod stream;
 use crate::cli::Args;
 use anyhow::Context;
 use config::GuestConfig;
+use losses::Losses;
 use pairs::{End, Outcome, Pairs, Pending};
 use plugging::Part;
 use qmp::{Heard, Qmp};
@@ -77,6 +79,8 @@ struct Shared {
     was_ready: bool,
     /// It is to go.
     is_leaving: bool,
+    /// And not because this broker wanted it; not counted yet.
+    is_lost: bool,
     /// Offset and grant of what it told of so far.
     telling: [Vec<(u64, u64)>; 2],
     idle_since: Option<Instant>,
@@ -109,6 +113,7 @@ impl Shared {
     fn lost_by(&mut self, side: usize) {
         self.is_told[side] = false;
         self.telling[side].clear();
+        self.is_lost |= !self.is_leaving;
         self.leave();
     }
 }
@@ -130,6 +135,7 @@ pub struct Host {
     /// Ends of one connection, in the order in which they came.
     pending: Vec<Pending>,
     failed: Vec<Failed>,
+    losses: Losses,
     is_ending: bool,
 }
 
@@ -200,6 +206,7 @@ impl Host {
             pairs: Pairs::default(),
             pending: Vec::new(),
             failed: Vec::new(),
+            losses: Losses::default(),
             is_ending: false,
         }
     }
@@ -334,35 +341,45 @@ impl Host {
 
     /// What a guest's broker says.
     fn listen(&mut self, number: usize, now: Instant) {
+        let inbox = std::mem::take(&mut self.guests[number].port.inbox);
+        let mut rest = inbox.as_slice();
+        let mut wants_session = false;
         loop {
-            let inbox = &mut self.guests[number].port.inbox;
-            let (used, raw) = next(inbox);
-            let raw: Option<[u8; UPLINK_BYTES]> = raw.copied();
-            inbox.drain(..used);
-            let Some(raw) = raw else { return };
-            let Ok(message) = ToHost::decode(&raw) else {
-                let name = &self.guests[number].config.name;
+            let (used, raw) = next(rest);
+            rest = &rest[used..];
+            let Some(raw) = raw else { break };
+            wants_session |= self.hear(number, raw, now);
+        }
+        self.guests[number].port.inbox = rest.to_vec();
+        // Once, however often it has asked: what it said before counts no more in either case.
+        if wants_session {
+            self.begin(number, now);
+        }
+    }
+
+    /// One message. True: a session has to begin.
+    fn hear(&mut self, number: usize, raw: &[u8; UPLINK_BYTES], now: Instant) -> bool {
+        let guest = &self.guests[number];
+        let name = &guest.config.name;
+        match ToHost::decode(raw) {
+            Err(_) => {
                 crate::rarely::warn!("guest {name} sends what it should not");
-                continue;
-            };
-            if let ToHost::Ask { version } = message {
-                if version == UPLINK_VERSION {
-                    self.begin(number, now);
-                } else {
-                    let name = &self.guests[number].config.name;
-                    crate::rarely::warn!(
-                        "guest {name} speaks version {version} of the uplink, this one \
-                         {UPLINK_VERSION}: its connections stay on TCP; update one of them"
-                    );
-                }
-                continue;
+                false
             }
-            if session_of(&raw) == self.guests[number].session {
+            Ok(ToHost::Ask { version: UPLINK_VERSION }) => true,
+            Ok(ToHost::Ask { version }) => {
+                crate::rarely::warn!(
+                    "guest {name} speaks version {version} of the uplink, this one \
+                     {UPLINK_VERSION}: its connections stay on TCP; update one of them"
+                );
+                false
+            }
+            Ok(message) if session_of(raw) == guest.session => {
                 self.said(number, message, now);
-            } else if now >= self.guests[number].remind_at {
-                // It missed that a session began: without this it would get nothing for good.
-                self.begin(number, now);
+                false
             }
+            // It missed that a session began: without this it would get nothing for good.
+            Ok(_) => now >= guest.remind_at,
         }
     }
 
@@ -407,12 +424,11 @@ impl Host {
                 if let Some((shared, side)) = self.region_of(region, number) {
                     let held = std::mem::take(&mut shared.telling[side]);
                     shared.region.told(side, &held);
-                    shared.is_told[side] = true;
-                    let name = &self.guests[number].config.name;
-                    tracing::info!(
-                        region = format!("{region:016x}"),
-                        "guest {name} has the memory"
-                    );
+                    if !std::mem::replace(&mut shared.is_told[side], true) {
+                        let name = &self.guests[number].config.name;
+                        let region = format!("{region:016x}");
+                        tracing::info!(region, "guest {name} has the memory");
+                    }
                 }
             }
             ToHost::Freed(slice) => {
@@ -479,6 +495,9 @@ impl Host {
             let is_wanted = self.pending.iter().any(|pending| shared.is_of(pending.guests()));
             let is_idle = shared.region.is_idle() && shared.is_ready() && !is_wanted;
             shared.was_ready |= shared.is_ready();
+            if std::mem::take(&mut shared.is_lost) {
+                self.losses.lost(shared.guests, now);
+            }
             shared.idle_since = if is_idle { shared.idle_since.or(Some(now)) } else { None };
             if self.is_ending || shared.idle_since.is_some_and(|since| now >= since + IDLE_FOR) {
                 shared.leave();
@@ -520,6 +539,7 @@ impl Shared {
             was_ready: false,
             telling: [Vec::new(), Vec::new()],
             is_leaving: false,
+            is_lost: false,
             idle_since: None,
             again_at: [now; 2],
         }

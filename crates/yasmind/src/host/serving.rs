@@ -120,6 +120,14 @@ impl Host {
             );
             return Err(Trouble::Never(Decline::Memory));
         }
+        if let Some(rest) = self.losses.rest(guests, now) {
+            crate::rarely::warn!(
+                "guests {names} lose their memory again and again, so connections stay on TCP; they \
+                 get it again in {} s",
+                rest.as_secs() + 1
+            );
+            return Err(Trouble::Never(Decline::Memory));
+        }
         if let Some(guest) = guests.map(|guest| &self.guests[guest]).iter().find(|g| !g.is_known) {
             return Err(Trouble::Later(format!(
                 "QEMU of {} does not answer at {}; is it there, and is nobody else connected?",

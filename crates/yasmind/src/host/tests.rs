@@ -468,6 +468,29 @@ fn what_was_under_way_when_a_session_began_begins_no_other() {
 }
 
 #[test]
+fn a_guest_that_loses_its_memory_again_and_again_is_left_alone() {
+    let mut lab = Lab::new("gone");
+    lab.turns(100);
+    let mut regions = std::collections::HashSet::new();
+    let seconds = 300;
+    for _ in 0..seconds {
+        lab.offer();
+        lab.turns(50);
+        if let Some((_, slice)) = lab.machines[0].channels.pop() {
+            regions.insert(slice.region);
+            lab.machines[0].say(ToHost::Gone { region: slice.region });
+        }
+    }
+    // Some at once, and one a minute.
+    let most = 6 + seconds / 60;
+    assert!((6..=most).contains(&regions.len()), "{} regions", regions.len());
+    assert!(lab.machines[1].declined.len() > seconds / 2);
+    // When it stops, all is as before.
+    lab.turns(60 * 50);
+    lab.connect();
+}
+
+#[test]
 fn a_host_that_ends_takes_all_away_and_begins_again() {
     let mut lab = Lab::new("stopped");
     lab.turns(100);
