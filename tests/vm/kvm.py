@@ -29,7 +29,8 @@ os.environ.setdefault("YASMIN_VM_RUN", "kvm")
 import lab  # noqa: E402
 from lab import GUESTS, IMAGES, RUN, STATE, Lost, execute, fail, say  # noqa: E402
 
-NAMESPACE = "yasmin-kvm"
+# Of this lab alone: another YASMIN_VM_RUN can be up beside it.
+NAMESPACE = f"yasmin-{os.path.basename(RUN)}"
 HOSTS = os.path.join(RUN, "hosts")
 REGIONS = os.path.join(RUN, "regions")
 SLOTS = 3

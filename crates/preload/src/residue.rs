@@ -166,6 +166,8 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         return None;
     }
     conn.share();
+    // Only these can still read what is unread.
+    conn.side().rx.more_holders.store(0, Ordering::SeqCst);
     Some(number)
 }
 
@@ -363,8 +365,6 @@ fn follow(conn: &'static Conn, fd: c_int, memfd: Memfd, header: &Header) -> Opti
         side_region.map_over(side.cast()).is_ok() && channel_region.map_over(base).is_ok()
     };
     set(conn, number);
-    // It is counted there as one that shared, and as the one that claims.
-    conn.one_less_holds();
     is_mapped.then(|| header.settings())
 }
 

@@ -357,8 +357,16 @@ fn announced() -> Steps {
 
 fn passing() -> Steps {
     let link = one_of(&["pair", "accepted", "connected"]);
-    let pass = (link, any::<bool>(), any::<bool>(), any::<bool>())
-        .prop_map(|(link, to_child, closes, unread)| Act::Pass { link, to_child, closes, unread });
+    let pass = (link, any::<[bool; 4]>(), rarely()).prop_map(
+        |(link, [to_child, is_early, closes, unread], beside)| Act::Pass {
+            link,
+            to_child,
+            is_early,
+            beside,
+            closes,
+            unread,
+        },
+    );
     vec![
         (12, at(pass)),
         (6, any::<bool>().prop_map(|warm| Step::Connect { warm, early: None }).boxed()),

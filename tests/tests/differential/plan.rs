@@ -116,9 +116,11 @@ impl<'a> Plan<'a> {
     /// Runs the steps on plain TCP; afterwards `lines` is what rings must do too.
     pub fn run(&mut self, steps: &[Step]) -> Result<(), String> {
         for step in steps {
-            if let Step::At(at, Act::Pass { link, to_child: true, .. }) = step {
+            if let Step::At(at, Act::Pass { link, to_child: true, is_early, .. }) = step {
                 self.make_link(at.end, link)?;
-                self.fork(at.end)?;
+                if *is_early {
+                    self.fork(at.end)?;
+                }
             }
         }
         for (nth, step) in steps.iter().enumerate() {
@@ -318,11 +320,22 @@ impl<'a> Plan<'a> {
             }
             Act::Close => self.close(target),
             Act::Copy => self.copy(target),
-            Act::Pass { link, to_child, closes, unread } => {
+            Act::Pass { link, to_child, beside, closes, unread, .. } => {
+                if to_child {
+                    self.fork(target.end)?;
+                }
                 if unread {
                     self.peer_sends(target, 100)?;
                 }
-                self.pass(target, link, to_child, closes)
+                if beside && target.prefix.is_empty() {
+                    self.does(target.end, "fork Q".to_owned())?;
+                }
+                self.pass(target, link, to_child, closes)?;
+                if beside && target.prefix.is_empty() {
+                    self.does(target.end, "in Q leave 0".to_owned())?;
+                    self.does(target.end, "reap Q".to_owned())?;
+                }
+                Ok(())
             }
             Act::Announce { how, on } => {
                 self.side(target).announces = on;

@@ -200,11 +200,15 @@ pub enum Act {
     },
     Close,
     Copy,
-    /// Over a Unix socket that was made so: to a child that was forked before all connections, or
-    /// to itself. It may let go of its own at once.
+    /// Over a Unix socket that was made so: to a child, or to itself. It may let go of its own at
+    /// once.
     Pass {
         link: &'static str,
         to_child: bool,
+        /// The child was forked before all connections, and has only what it is sent.
+        is_early: bool,
+        /// Another child has it by fork meanwhile.
+        beside: bool,
         closes: bool,
         /// Bytes come right before.
         unread: bool,

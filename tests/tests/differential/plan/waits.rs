@@ -35,7 +35,8 @@ impl Plan<'_> {
         if is_unseen && matches!(waker, Waker::Signal { .. }) {
             return Ok(());
         }
-        if is_unseen {
+        // What the call sleeps in is to be interrupted, and no wait for a channel before that.
+        if is_unseen || matches!(waker, Waker::Signal { .. }) {
             self.does(target.end, format!("recv {name} 100 dontwait"))?;
         }
         let command = match (call, waker) {
