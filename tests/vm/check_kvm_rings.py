@@ -19,6 +19,7 @@ RUN = "YASMIN_TRUST_TEXT=1 YASMIN_PROMOTE_MESSAGES=0 YASMIN_SPIN_US=2000 yasmin 
 # So many bytes by ring say that there was one.
 SOME = 300_000
 HOST_LOG = os.path.join(kvm.RUN, "host.log")
+HOST_SOCKET = os.path.join(kvm.RUN, "host.sock")
 host = None
 
 
@@ -29,7 +30,7 @@ def host_up():
         return
     with open(HOST_LOG, "a") as log:
         host = subprocess.Popen([os.path.join(BUILT, "yasmind"), "--host", kvm.HOSTS, "--host-memory", kvm.REGIONS,
-                                 "--memory-limit", "1G"], stderr=log, start_new_session=True)
+                                 "--host-socket", HOST_SOCKET, "--memory-limit", "1G"], stderr=log, start_new_session=True)
 
 
 def host_down(timeout_s=20):

@@ -123,8 +123,8 @@ def bridge():
         subprocess.run(command.split(), check=True)
 
 
-def boot(name, port, options):
-    """Starts a guest; its pid."""
+def boot(name, port, options, saved=None):
+    """Starts a guest, from the file to which it was saved if there is one; its pid."""
     number = GUESTS.index(name)
     fd = tap(f"tap-{name}")
     # maxcpus=2: with one CPU the emulator drops the fences and the atomicity that memory shared with another
@@ -142,6 +142,8 @@ def boot(name, port, options):
         "-kernel", f"{IMAGES}/kvm-vmlinuz", "-initrd", f"{IMAGES}/kvm-guest.cpio",
         "-append", f"console=ttyS0 quiet mitigations=off lab.name={name} lab.address={address(name)}",
     ]
+    if saved:
+        command += ["-incoming", f"exec:cat {saved}"]
     for slot in range(SLOTS):
         command += ["-device", f"pcie-root-port,id=slot{slot},chassis={slot + 1},pref64-reserve=128M"]
     with open(os.path.join(RUN, f"{name}.log"), "w") as log:
@@ -198,16 +200,30 @@ def up(options):
     await_guests(names, ports, pids)
 
 
-def again(name):
-    """Ends a guest, without a word to it, and boots it anew."""
+def again(name, saved=None):
+    """Ends a guest, without a word to it, and boots it anew, or lets it go on from where it was saved."""
     with open(STATE) as file:
         state = json.load(file)
     kill(state["pids"][name])
     subprocess.run(["ip", "-n", NAMESPACE, "link", "del", f"tap-{name}"], stderr=subprocess.DEVNULL)
-    state["pids"][name] = boot(name, state["ports"][name], argparse.Namespace(**state["options"]))
+    state["pids"][name] = boot(name, state["ports"][name], argparse.Namespace(**state["options"]), saved)
     with open(STATE, "w") as file:
         json.dump(state, file)
     await_guests([name], state["ports"], state["pids"])
+
+
+def move(name, timeout_s=60):
+    """Moves a guest into another QEMU, as to another host: its connections are open all the while."""
+    saved = os.path.join(RUN, f"{name}.saved")
+    with Qmp(check_path(name)) as qmp:
+        qmp("migrate", uri=f"exec:cat >{saved}")
+        started = time.monotonic()
+        while (status := qmp("query-migrate").get("status")) != "completed":
+            if status in ("failed", "cancelled") or time.monotonic() - started > timeout_s:
+                raise RuntimeError(f"guest {name} does not move: {qmp('query-migrate')}")
+            time.sleep(0.05)
+    again(name, saved)
+    os.unlink(saved)
 
 
 def kill(pid, sig=signal.SIGTERM):

@@ -13,6 +13,7 @@ import kvm  # first: it says where the lab's state is
 import check
 import check_kvm_memory  # noqa: F401  (registers its checks)
 import check_kvm_rings  # noqa: F401
+import check_kvm_host  # noqa: F401
 
 
 def main():

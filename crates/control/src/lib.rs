@@ -7,6 +7,8 @@
 
 pub mod directory;
 pub mod guest;
+#[cfg(feature = "status")]
+pub mod host;
 pub mod message;
 pub mod negative;
 pub mod segment;

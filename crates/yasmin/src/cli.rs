@@ -22,8 +22,10 @@ pub struct Cli {
 pub enum Command {
     /// Run a program whose TCP connections may get shared-memory rings
     Run(Run),
-    /// Show every connection that the broker knows
+    /// Show every connection that the broker knows, and on a host of KVM guests who shares memory
     Status(Status),
+    /// On a host of KVM guests: show who shares memory, and take it away before a guest moves
+    Host(crate::host::cli::Host),
     /// Measure latency and bandwidth of rings, sockets and memory, side by side
     Bench(Bench),
     /// Run real programs over plain TCP and through rings, compare and report

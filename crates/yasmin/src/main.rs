@@ -7,6 +7,7 @@ mod bench;
 mod broker;
 mod cli;
 mod demo;
+mod host;
 mod install;
 mod lab;
 mod oshrun;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         cli::Command::Run(options) => return run::run(&options),
         cli::Command::Status(options) => status::run(&options),
+        cli::Command::Host(options) => host::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Demo(options) => demo::run(&options),
         cli::Command::Lab(options) => lab::run(&options),

@@ -74,6 +74,10 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER", default_value = "/dev/shm/yasmin-host")]
     pub host_memory: PathBuf,
 
+    /// With --host: where `yasmin host` asks
+    #[arg(long, value_name = "PATH", default_value = "/run/yasmin/host.sock")]
+    pub host_socket: PathBuf,
+
     /// With --host: largest size class of guests' rings
     #[arg(long, value_name = "CLASS", default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_CLASS)))]
     pub host_class: u8,

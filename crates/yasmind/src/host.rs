@@ -12,7 +12,9 @@
 //! connected to it. `plugging` brings memory in and out, this file decides who gets which.
 
 mod config;
+mod desk;
 mod grants;
+mod leaving;
 mod losses;
 mod pairs;
 mod plugging;
@@ -24,6 +26,8 @@ mod stream;
 use crate::cli::Args;
 use anyhow::Context;
 use config::GuestConfig;
+use desk::Desk;
+use leaving::Left;
 use losses::Losses;
 use pairs::{End, Outcome, Pairs, Pending};
 use plugging::Part;
@@ -66,6 +70,8 @@ struct Guest {
     session: u64,
     /// Until then messages of another session are those that were under way when this one began.
     remind_at: Instant,
+    /// It has said something in this session.
+    is_heard: bool,
 }
 
 /// A region, in both guests.
@@ -136,6 +142,9 @@ pub struct Host {
     pending: Vec<Pending>,
     failed: Vec<Failed>,
     losses: Losses,
+    left: Left,
+    /// `None`: nobody can ask.
+    desk: Option<Desk>,
     is_ending: bool,
 }
 
@@ -159,6 +168,14 @@ pub fn run(args: &Args, file: &Path) -> anyhow::Result<()> {
     let limit = args.memory_limit.unwrap_or_else(crate::memory::default_limit_bytes);
     let mut host = Host::new(args, folder, guests, limit);
     host.find_regions();
+    match Desk::open(&args.host_socket) {
+        Ok(desk) => host.desk = Some(desk),
+        Err(error) => tracing::warn!(
+            "cannot listen at {}, so yasmin host does not work: {error}; is there another broker? \
+             --host-socket names another place",
+            args.host_socket.display()
+        ),
+    }
     tracing::info!(guests = host.guests.len(), memory_limit = limit, "serving guests");
     crate::notify::notify("READY=1");
     let mut end_at = None;
@@ -193,6 +210,7 @@ impl Host {
             is_known: false,
             session: 0,
             remind_at: now,
+            is_heard: false,
         };
         let class = args.max_class.min(args.host_class);
         Self {
@@ -207,6 +225,8 @@ impl Host {
             pending: Vec::new(),
             failed: Vec::new(),
             losses: Losses::default(),
+            left: Left::default(),
+            desk: None,
             is_ending: false,
         }
     }
@@ -256,9 +276,13 @@ impl Host {
                 fds.push(PollFd::from_borrowed_fd(fd, events));
             }
         }
+        for (fd, events) in self.desk.iter().flat_map(Desk::watched) {
+            fds.push(PollFd::from_borrowed_fd(fd, events));
+        }
         let streams = self.guests.iter().flat_map(|guest| [&guest.qmp.stream, &guest.port]);
         let again = streams.filter_map(Stream::next_expiry).min();
-        let is_busy = !self.shared.is_empty() || !self.pending.is_empty();
+        let has_visitors = self.desk.as_ref().is_some_and(Desk::is_busy);
+        let is_busy = has_visitors || !self.shared.is_empty() || !self.pending.is_empty();
         let busy = is_busy.then(|| now + Duration::from_secs(1));
         let at = [again, busy].into_iter().flatten().min();
         let timeout = at.map(|at| {
@@ -284,7 +308,9 @@ impl Host {
             }
             self.listen(number, now);
         }
+        self.hear_desk(now);
         self.look_at_regions(now);
+        self.answer_desk(now);
     }
 
     /// A new session with a guest's broker.
@@ -307,6 +333,7 @@ impl Host {
     /// What its broker said counts no more. What it holds is told anew.
     fn forget_guest(&mut self, number: usize) {
         self.guests[number].session = 0;
+        self.guests[number].is_heard = false;
         self.pairs.forget(number);
         for shared in &mut self.shared {
             if let Some(side) = shared.side_of(number) {
@@ -375,6 +402,7 @@ impl Host {
                 false
             }
             Ok(message) if session_of(raw) == guest.session => {
+                self.guests[number].is_heard = true;
                 self.said(number, message, now);
                 false
             }
@@ -499,7 +527,8 @@ impl Host {
                 self.losses.lost(shared.guests, now);
             }
             shared.idle_since = if is_idle { shared.idle_since.or(Some(now)) } else { None };
-            if self.is_ending || shared.idle_since.is_some_and(|since| now >= since + IDLE_FOR) {
+            let is_over = self.is_ending || self.left.has(shared.guests);
+            if is_over || shared.idle_since.is_some_and(|since| now >= since + IDLE_FOR) {
                 shared.leave();
             }
         }

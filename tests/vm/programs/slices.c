@@ -7,6 +7,7 @@
  *   slices DEVICE write OFFSET TEXT     into a slice of 64 KiB
  *   slices DEVICE read OFFSET           from one
  *   slices DEVICE keep OFFSET           holds one, counts in it until its memory is a copy, and says what it saw
+ *   slices RESOURCE scribble SECONDS    anything over all of a PCI device's memory, again and again
  *
  * Exits with 1 at what is wrong.
  */
@@ -19,7 +20,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../../kmod/ivshmem.h"
@@ -140,6 +143,32 @@ static void keep(uint64_t offset)
 	puts("copied");
 }
 
+static void scribble(unsigned int seconds)
+{
+	uint64_t random = 88172645463325252ull, sweeps = 0, bytes, i;
+	time_t end = time(NULL) + seconds;
+	volatile uint64_t *at;
+	struct stat resource;
+
+	if (fstat(device, &resource))
+		wrong("the resource");
+	bytes = resource.st_size;
+	at = (void *)map(device, bytes, 0);
+	if (at == MAP_FAILED)
+		wrong("the memory");
+	do {
+		for (i = 0; i < bytes / 8; i++) {
+			random ^= random << 13;
+			random ^= random >> 7;
+			random ^= random << 17;
+			/* Small numbers, too: what looks right is worse. */
+			at[i] = sweeps % 2 ? random : random % 16;
+		}
+		sweeps++;
+	} while (time(NULL) < end);
+	printf("%llu sweeps\n", (unsigned long long)sweeps);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t offset = argc > 3 ? strtoull(argv[3], NULL, 0) : 0;
@@ -156,6 +185,8 @@ int main(int argc, char **argv)
 		limits();
 	} else if (!strcmp(argv[2], "keep")) {
 		keep(offset);
+	} else if (!strcmp(argv[2], "scribble")) {
+		scribble(offset);
 	} else if (!strcmp(argv[2], "identity")) {
 		if (read(device, identity, sizeof(identity)) != sizeof(identity))
 			wrong("the identity");

@@ -7,18 +7,37 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Context;
+use serde::Serialize;
+use yasmin_control::host::HostStatus;
 use yasmin_control::status::Status;
 
 use crate::broker::{Client, socket};
 use crate::cli;
 
+pub use table::{heading, plain as plain_table};
+
+/// What is known here: by the broker, and on a host of KVM guests by theirs.
+#[derive(Serialize)]
+struct Known {
+    #[serde(flatten)]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<HostStatus>,
+}
+
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(options: &cli::Status) -> anyhow::Result<()> {
     let socket = socket::resolve(options.broker.socket.as_deref())?;
-    let fetch = || -> anyhow::Result<Status> {
+    let fetch = || -> anyhow::Result<Known> {
         let status = Client::connect(&socket).and_then(|client| client.status());
-        status.with_context(|| format!("broker {}", socket.display()))
+        let status = status.with_context(|| format!("broker {}", socket.display()));
+        // Who names a socket asks this one only.
+        let host = options.broker.socket.is_none().then(crate::host::status_here).flatten();
+        match (status, host) {
+            (Err(error), None) => Err(error),
+            (status, host) => Ok(Known { status: status.ok(), host }),
+        }
     };
     if !options.watch {
         let status = fetch()?;
@@ -35,11 +54,18 @@ pub fn run(options: &cli::Status) -> anyhow::Result<()> {
     }
 }
 
-fn print(out: &mut impl Write, status: &Status, json: bool, watch: bool) -> anyhow::Result<()> {
+fn print(out: &mut impl Write, known: &Known, json: bool, watch: bool) -> anyhow::Result<()> {
     let text = match (json, watch) {
-        (true, false) => serde_json::to_string_pretty(status)?,
-        (true, true) => serde_json::to_string(status)?,
-        (false, _) => format!("{}\n{}", summary::line(status), table::draw(status, colour())),
+        (true, false) => serde_json::to_string_pretty(known)?,
+        (true, true) => serde_json::to_string(known)?,
+        (false, _) => {
+            let own = known.status.iter().map(|status| {
+                let table = table::draw(status, colour());
+                format!("{}\n{table}", summary::line(status)).trim_end().to_owned()
+            });
+            let host = known.host.iter().map(|host| crate::host::table::draw(host, colour()));
+            own.chain(host).collect::<Vec<_>>().join("\n\n")
+        }
     };
     write_line(out, &text)
 }

@@ -14,13 +14,7 @@ pub fn draw(status: &Status, colour: bool) -> String {
     if status.connections.is_empty() {
         return String::new();
     }
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    if !colour {
-        table.force_no_tty();
-    } else {
-        table.enforce_styling();
-    }
+    let mut table = plain(colour);
     let mut headings: Vec<Cell> = HEADINGS.map(heading).into();
     let with_reasons = status.connections.iter().any(|connection| connection.reason.is_some());
     if with_reasons {
@@ -38,7 +32,19 @@ pub fn draw(status: &Status, colour: bool) -> String {
     table.trim_fmt()
 }
 
-fn heading(text: &str) -> Cell {
+/// A table without lines.
+pub fn plain(colour: bool) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    if !colour {
+        table.force_no_tty();
+    } else {
+        table.enforce_styling();
+    }
+    table
+}
+
+pub fn heading(text: &str) -> Cell {
     Cell::new(text).add_attribute(Attribute::Bold)
 }
 

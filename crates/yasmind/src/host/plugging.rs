@@ -294,6 +294,7 @@ impl Host {
     /// A QEMU that ended took what it had with it.
     fn guest_ended(&mut self, guest: usize) {
         self.guests[guest].is_known = false;
+        self.left.ended(guest);
         for shared in &mut self.shared {
             if let Some(side) = shared.side_of(guest) {
                 shared.lost_by(side);

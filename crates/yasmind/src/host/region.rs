@@ -88,6 +88,11 @@ impl Region {
         self.grants.is_idle()
     }
 
+    /// Slices that a guest holds.
+    pub fn held(&self) -> usize {
+        (0..self.slices()).filter(|&index| !self.grants.is_free(index)).count()
+    }
+
     fn slice_bytes(&self) -> u64 {
         channel_bytes(self.class) as u64
     }

@@ -46,6 +46,9 @@ impl Host {
     /// A slice for two ends.
     fn serve(&mut self, pending: &Pending, now: Instant) -> Result<(), Trouble> {
         let guests = pending.guests();
+        if self.left.has(guests) {
+            return Err(Trouble::Never(Decline::Policy));
+        }
         let found =
             self.shared.iter().position(|shared| !shared.is_leaving && shared.is_of(guests));
         let Some(at) = found else {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixListener;
+use yasmin_control::host::{Answer, Ask, HostStatus};
 use yasmin_control::uplink::{Numbers, Slice};
 
 /// A listener and who is connected to it.
@@ -213,29 +214,38 @@ struct Lab {
     folder: PathBuf,
     args: Args,
     host: Host,
-    machines: [Machine; 2],
+    machines: Vec<Machine>,
     now: Instant,
     next: u32,
 }
 
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
 impl Lab {
     fn new(name: &str) -> Self {
+        Self::of(2, name)
+    }
+
+    /// Of so many guests.
+    fn of(guests: usize, name: &str) -> Self {
         let folder =
             std::env::temp_dir().join(format!("yasmin-host-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("memory")).unwrap();
-        let machines = ["a", "b"].map(|name| Machine::new(&folder, name));
+        let machines: Vec<_> =
+            NAMES[..guests].iter().map(|name| Machine::new(&folder, name)).collect();
         let args = Args::parse_from(["yasmind"]);
         let host = Self::host(&folder, &args, &machines);
         Self { folder, args, host, machines, now: Instant::now(), next: 0 }
     }
 
-    fn host(folder: &Path, args: &Args, machines: &[Machine; 2]) -> Host {
-        let guests = ["a", "b"].into_iter().zip(machines).map(|(name, machine)| GuestConfig {
-            name: name.to_owned(),
+    fn host(folder: &Path, args: &Args, machines: &[Machine]) -> Host {
+        let guests = NAMES.iter().zip(machines).map(|(name, machine)| GuestConfig {
+            name: (*name).to_owned(),
             qmp: machine.qmp.path.clone(),
             port: machine.port.path.clone(),
-            slots: vec!["slot0".to_owned()],
+            // One for each other guest.
+            slots: (1..machines.len()).map(|number| format!("slot{number}")).collect(),
         });
         let mut host = Host::new(args, folder.join("memory"), guests.collect(), 1 << 30);
         host.find_regions();
@@ -258,9 +268,13 @@ impl Lab {
     }
 
     fn offer(&mut self) {
+        self.offer_of([0, 1]);
+    }
+
+    fn offer_of(&mut self, [connector, acceptor]: [usize; 2]) {
         self.next += 1;
-        self.machines[0].offer(Role::Connector, self.next);
-        self.machines[1].offer(Role::Acceptor, self.next);
+        self.machines[connector].offer(Role::Connector, self.next);
+        self.machines[acceptor].offer(Role::Acceptor, self.next);
     }
 
     /// A new connection gets one slice, the same in both guests.
@@ -272,7 +286,11 @@ impl Lab {
 
     /// Of the newest connection.
     fn channel(&self) -> Slice {
-        let got = self.machines.each_ref().map(|machine| machine.channels.last().copied());
+        self.channel_of([0, 1])
+    }
+
+    fn channel_of(&self, guests: [usize; 2]) -> Slice {
+        let got = guests.map(|guest| self.machines[guest].channels.last().copied());
         assert_eq!(got[0].map(|(id, _)| id), Some(self.next.into()));
         assert_eq!(got[0], got[1]);
         got[0].unwrap().1
@@ -522,4 +540,200 @@ fn a_guest_that_lies_frees_nothing_of_the_other_one() {
     lab.machines[0].held.clear();
     lab.turns(3);
     assert_ne!(lab.connect().offset, held.offset);
+}
+
+impl Lab {
+    /// Somebody asks the host's broker.
+    fn ask(&mut self, question: &Ask) -> UnixStream {
+        let path = self.folder.join("host.sock");
+        if self.host.desk.is_none() {
+            self.host.desk = Some(Desk::open(&path).unwrap());
+        }
+        let mut socket = UnixStream::connect(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+            .write_all(format!("{}\n", serde_json::to_string(question).unwrap()).as_bytes())
+            .unwrap();
+        socket
+    }
+
+    fn status(&mut self) -> HostStatus {
+        let mut socket = self.ask(&Ask::Status);
+        self.turns(2);
+        let Some(Answer::Status(status)) = answer(&mut socket) else { panic!("no status") };
+        status
+    }
+}
+
+/// `None`: not yet.
+fn answer(socket: &mut UnixStream) -> Option<Answer> {
+    let mut text = String::new();
+    match socket.read_to_string(&mut text) {
+        Ok(_) => Some(serde_json::from_str(&text).unwrap()),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn leave(guests: &[&str], within_s: u32) -> Ask {
+    Ask::Leave { guests: guests.iter().map(|&name| name.to_owned()).collect(), within_s }
+}
+
+#[test]
+fn a_guest_that_leaves_has_no_memory_until_it_joins_again() {
+    let mut lab = Lab::new("leaves");
+    lab.turns(100);
+    lab.connect();
+    let status = lab.status();
+    let region = &status.regions[0];
+    assert_eq!(
+        (region.guests.as_slice(), &*region.state, region.held),
+        (&["a".to_owned(), "b".to_owned()][..], "ready", 1)
+    );
+    assert!(
+        status.guests.iter().all(|guest| guest.has_qemu && guest.has_broker && !guest.has_left)
+    );
+    let mut socket = lab.ask(&leave(&["b"], 30));
+    lab.turns(20);
+    assert!(matches!(answer(&mut socket), Some(Answer::Done)));
+    assert!(lab.machines.iter().all(|m| m.devices.is_empty() && m.objects.is_empty()));
+    lab.offer();
+    lab.turns(100);
+    assert!(lab.machines.iter().all(|m| m.declined == [u64::from(lab.next)]));
+    assert!(lab.status().guests[1].has_left && lab.status().regions.is_empty());
+    let mut socket = lab.ask(&Ask::Join { guests: vec!["b".to_owned()] });
+    lab.turns(2);
+    assert!(matches!(answer(&mut socket), Some(Answer::Done)));
+    lab.connect();
+}
+
+#[test]
+fn a_pair_that_leaves_keeps_what_it_shares_with_others() {
+    let mut lab = Lab::of(3, "pair-leaves");
+    lab.turns(100);
+    lab.offer_of([1, 2]);
+    lab.turns(100);
+    let kept = lab.channel_of([1, 2]);
+    let mut socket = lab.ask(&leave(&["b", "a"], 30));
+    lab.turns(2);
+    assert!(matches!(answer(&mut socket), Some(Answer::Done)));
+    assert_eq!(lab.status().pairs_left, [["a", "b"].map(str::to_owned)]);
+    lab.offer();
+    lab.offer_of([2, 1]);
+    lab.turns(100);
+    assert_eq!(lab.channel_of([1, 2]).region, kept.region);
+    assert_eq!(lab.machines[0].declined.len(), 1);
+}
+
+#[test]
+fn who_waits_for_memory_that_does_not_go_is_told_so() {
+    let mut lab = Lab::new("keeps");
+    lab.turns(100);
+    lab.connect();
+    lab.machines[1].answers = false;
+    let mut socket = lab.ask(&leave(&["a"], 1));
+    lab.turns(40);
+    assert!(answer(&mut socket).is_none());
+    lab.turns(20);
+    let Some(Answer::Refused(why)) = answer(&mut socket) else { panic!("not refused") };
+    assert!(why.starts_with("guest b still has memory"), "{why}");
+    // It goes when it can.
+    lab.machines[1].answers = true;
+    lab.turns(20);
+    assert!(lab.host.is_empty());
+}
+
+#[test]
+fn a_guest_that_moved_away_and_comes_back_gets_memory() {
+    let mut lab = Lab::new("moved");
+    lab.turns(100);
+    lab.connect();
+    lab.ask(&leave(&["b"], 30));
+    lab.turns(20);
+    let folder = lab.folder.clone();
+    lab.machines[1].again(&folder, "b");
+    lab.turns(100);
+    lab.connect();
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_and_nobody_is_waited_for() {
+    let mut lab = Lab::new("asks");
+    lab.turns(5);
+    for (guests, wanted) in [
+        (&["x"][..], "no guest is named 'x'; there are: a, b"),
+        (&[], "name one guest"),
+        (&["a", "a"], "name one guest"),
+    ] {
+        let mut socket = lab.ask(&leave(guests, 30));
+        lab.turns(2);
+        let Some(Answer::Refused(why)) = answer(&mut socket) else { panic!("not refused") };
+        assert!(why.starts_with(wanted), "{why}");
+    }
+    let path = lab.folder.join("host.sock");
+    // Those who say nothing, or too much, do not keep others out for good.
+    let _silent: Vec<_> = (0..40).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let mut loud = UnixStream::connect(&path).unwrap();
+    let _ = loud.write_all(&[b'x'; 100_000][..4097]);
+    lab.turns(300);
+    lab.status();
+}
+
+/// A guest's root says anything, as much of it as goes through the port.
+#[test]
+fn a_guest_that_floods_harms_nobody_else() {
+    let mut lab = Lab::of(3, "flood");
+    lab.turns(100);
+    lab.offer_of([1, 2]);
+    lab.turns(100);
+    let held = lab.channel_of([1, 2]);
+    let Slice { region, offset, .. } = held;
+    let mut seed = 1_u64;
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 20
+    };
+    for round in 0..60 {
+        let mut flood = Vec::new();
+        for _ in 0..1000 {
+            let numbers =
+                Numbers { connector: random() as u32 % 64, acceptor: random() as u32 % 64 };
+            let id = random() % 64;
+            let message = match random() % 10 {
+                0 => ToHost::Ask { version: UPLINK_VERSION },
+                1 => ToHost::Offer { id, role: Role::Connector, numbers },
+                2 => ToHost::Offer { id: random(), role: Role::Acceptor, numbers },
+                3 => ToHost::Withdraw { id },
+                4 => ToHost::Held(held),
+                5 => ToHost::Region { region },
+                6 => ToHost::Freed(held),
+                7 => ToHost::Gone { region },
+                8 => ToHost::Held(Slice { region, offset: offset + random(), ..held }),
+                _ => {
+                    flood.extend((0..random() % 100).map(|at| b"YMUP"[at as usize % 4]));
+                    continue;
+                }
+            };
+            flood.extend(message.encode(lab.machines[0].session));
+        }
+        lab.machines[0].port.send(&flood);
+        lab.offer_of([1, 2]);
+        lab.turns(5);
+        let slice = lab.channel_of([1, 2]);
+        assert_eq!(slice.region, region);
+        assert_ne!(slice.offset, offset);
+        lab.free(1, slice);
+        lab.free(2, slice);
+        // What waits for it stays bounded as well.
+        lab.machines[0].channels.clear();
+        assert!(lab.host.pending.len() <= 1024, "round {round}");
+    }
+    assert_eq!(lab.host.shared.iter().filter(|shared| shared.guests == [1, 2]).count(), 1);
+    assert_eq!(lab.machines[1].declined.len() + lab.machines[2].declined.len(), 0);
+    // It is served again, when it speaks as it should. What it said last may have swallowed the first word.
+    for _ in 0..2 {
+        lab.machines[0].broker_again();
+        lab.turns(100);
+    }
+    lab.connect();
 }

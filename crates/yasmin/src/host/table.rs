@@ -1,0 +1,95 @@
+//! Guests, and who shares memory with whom, for people.
+
+use crate::status::{heading, plain_table};
+use comfy_table::Cell;
+use indicatif::BinaryBytes;
+use yasmin_control::host::{Guest, HostStatus};
+
+pub fn draw(status: &HostStatus, colour: bool) -> String {
+    let mut guests = plain_table(colour);
+    guests.set_header(["GUEST", "STATE", "MEMORY"].map(heading));
+    for guest in &status.guests {
+        guests.add_row([
+            Cell::new(&guest.name),
+            Cell::new(state(guest)),
+            Cell::new(BinaryBytes(guest.memory_bytes)),
+        ]);
+    }
+    let mut parts = vec![
+        format!(
+            "yasmind --host {} (pid {}), {} of {} given, {} for one guest at most",
+            status.version,
+            status.pid,
+            BinaryBytes(status.memory_used_bytes),
+            BinaryBytes(status.memory_limit_bytes),
+            BinaryBytes(status.guest_limit_bytes),
+        ),
+        guests.trim_fmt(),
+    ];
+    if !status.regions.is_empty() {
+        let mut regions = plain_table(colour);
+        regions.set_header(["SHARED BY", "STATE", "MEMORY", "IN USE", "REGION"].map(heading));
+        for region in &status.regions {
+            regions.add_row([
+                Cell::new(region.guests.join(" and ")),
+                Cell::new(&region.state),
+                Cell::new(BinaryBytes(region.memory_bytes)),
+                Cell::new(format!("{} of {}", region.held, region.slices)),
+                Cell::new(&region.region),
+            ]);
+        }
+        parts.push(regions.trim_fmt());
+    }
+    parts.extend(
+        status.pairs_left.iter().map(|pair| format!("{} have left each other", pair.join(" and "))),
+    );
+    parts.join("\n")
+}
+
+fn state(guest: &Guest) -> &'static str {
+    match guest {
+        Guest { has_left: true, .. } => "has left",
+        Guest { has_qemu: false, .. } => "no QEMU answers",
+        Guest { has_broker: false, .. } => "no broker in it",
+        _ => "served",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yasmin_control::host::Region;
+
+    #[test]
+    fn all_is_shown() {
+        let guest = |name: &str, has_left| Guest {
+            name: name.to_owned(),
+            has_qemu: true,
+            has_broker: true,
+            has_left,
+            memory_bytes: 64 << 20,
+        };
+        let pair = ["web".to_owned(), "db".to_owned()];
+        let status = HostStatus {
+            version: "1".to_owned(),
+            pid: 7,
+            memory_used_bytes: 64 << 20,
+            memory_limit_bytes: 1 << 30,
+            guest_limit_bytes: 1 << 29,
+            guests: vec![guest("web", false), guest("db", true)],
+            pairs_left: vec![pair.clone()],
+            regions: vec![Region {
+                region: "00ff".to_owned(),
+                guests: pair,
+                state: "ready".to_owned(),
+                memory_bytes: 64 << 20,
+                slices: 63,
+                held: 2,
+            }],
+        };
+        let text = draw(&status, false);
+        for wanted in ["web", "has left", "web and db", "2 of 63", "00ff", "left each other"] {
+            assert!(text.contains(wanted), "{wanted} in {text}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Guests that are to have no memory for a while, as before they move to another host, and what
+//! `yasmin host` is told.
+
+use super::desk::Question;
+use super::region::REGION_BYTES;
+use super::{Host, Shared};
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+use yasmin_control::host::{Answer, Ask, Guest, HostStatus, Region};
+
+const WITHIN_MOST: Duration = Duration::from_secs(600);
+
+/// Who has left: guests, and pairs of which both are here otherwise. Pure.
+#[derive(Default)]
+pub struct Left(HashSet<[usize; 2]>);
+
+/// One guest or two, in one order.
+fn key(guests: &[usize]) -> Option<[usize; 2]> {
+    match *guests {
+        [guest] => Some([guest, guest]),
+        [a, b] if a != b => Some([a.min(b), a.max(b)]),
+        _ => None,
+    }
+}
+
+impl Left {
+    pub fn has(&self, guests: [usize; 2]) -> bool {
+        let [a, b] = guests;
+        self.has_guest(a)
+            || self.has_guest(b)
+            || key(&guests).is_some_and(|key| self.0.contains(&key))
+    }
+
+    pub fn has_guest(&self, guest: usize) -> bool {
+        self.0.contains(&[guest, guest])
+    }
+
+    fn leave(&mut self, key: [usize; 2]) {
+        self.0.insert(key);
+    }
+
+    /// Its QEMU has ended: who comes next under this name is not who left.
+    pub fn ended(&mut self, guest: usize) {
+        self.0.remove(&[guest, guest]);
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = [usize; 2]> {
+        self.0.iter().copied().filter(|[a, b]| a != b)
+    }
+}
+
+impl Host {
+    /// What is asked, before regions are looked at.
+    pub(super) fn hear_desk(&mut self, now: Instant) {
+        let questions = self.desk.as_mut().map_or_else(Vec::new, |desk| desk.questions(now));
+        for question in questions {
+            self.hear_question(question, now);
+        }
+    }
+
+    fn hear_question(&mut self, question: Question, now: Instant) {
+        let answer = match &question.ask {
+            Err(why) => Answer::Refused(why.clone()),
+            Ok(Ask::Status) => Answer::Status(self.status()),
+            Ok(Ask::Leave { guests, within_s }) => match self.guests_named(guests) {
+                Err(why) => Answer::Refused(why),
+                Ok(key) => {
+                    tracing::info!("guests leave: {}", guests.join(" and "));
+                    self.left.leave(key);
+                    let within = Duration::from_secs((*within_s).into()).min(WITHIN_MOST);
+                    if let Some(desk) = &mut self.desk {
+                        desk.wait(question, key.to_vec(), now + within);
+                    }
+                    return;
+                }
+            },
+            Ok(Ask::Join { guests }) => match self.guests_named(guests) {
+                Err(why) => Answer::Refused(why),
+                Ok(key) => {
+                    self.left.0.remove(&key);
+                    Answer::Done
+                }
+            },
+        };
+        question.answer(&answer);
+    }
+
+    /// Who waits for memory to go is told, after regions were looked at.
+    pub(super) fn answer_desk(&mut self, now: Instant) {
+        let Some(mut desk) = self.desk.take() else { return };
+        desk.answer_waiting(now, |key, is_late| {
+            let of = |shared: &&Shared| key.iter().all(|&guest| shared.side_of(guest).is_some());
+            match (self.shared.iter().find(of), is_late) {
+                (None, _) => Some(Answer::Done),
+                (Some(_), false) => None,
+                (Some(shared), true) => Some(Answer::Refused(self.who_keeps(shared))),
+            }
+        });
+        self.desk = Some(desk);
+    }
+
+    fn who_keeps(&self, shared: &Shared) -> String {
+        let keeps = shared.parts.iter().position(|part| !part.is_absent()).unwrap_or(0);
+        format!(
+            "guest {} still has memory: its system has not let it go yet; it is asked again and again, \
+             and gets no other",
+            self.name_of(shared.guests[keeps])
+        )
+    }
+
+    fn guests_named(&self, names: &[String]) -> Result<[usize; 2], String> {
+        let mut numbers = Vec::new();
+        for name in names {
+            let known = self.guests.iter().position(|guest| guest.config.name == *name);
+            numbers.push(known.ok_or_else(|| {
+                let all: Vec<_> = self.guests.iter().map(|g| g.config.name.as_str()).collect();
+                format!("no guest is named '{name}'; there are: {}", all.join(", "))
+            })?);
+        }
+        key(&numbers).ok_or_else(|| "name one guest, or two different ones".to_owned())
+    }
+
+    fn status(&self) -> HostStatus {
+        let guests = self.guests.iter().enumerate().map(|(number, guest)| {
+            let regions = self.shared.iter().filter(|shared| shared.side_of(number).is_some());
+            Guest {
+                name: guest.config.name.clone(),
+                has_qemu: guest.qmp.is_up(),
+                has_broker: guest.is_heard,
+                has_left: self.left.has_guest(number),
+                memory_bytes: regions.count() as u64 * REGION_BYTES,
+            }
+        });
+        let regions = self.shared.iter().map(|shared| Region {
+            region: format!("{:016x}", shared.region.number),
+            guests: shared.guests.map(|guest| self.name_of(guest).to_owned()),
+            state: match shared {
+                _ if shared.is_leaving => "going",
+                _ if shared.is_ready() => "ready",
+                _ => "coming",
+            }
+            .to_owned(),
+            memory_bytes: REGION_BYTES,
+            slices: shared.region.slices(),
+            held: shared.region.held(),
+        });
+        let mut pairs: Vec<_> = self.left.pairs().collect();
+        pairs.sort_unstable();
+        HostStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            memory_used_bytes: self.shared.len() as u64 * REGION_BYTES,
+            memory_limit_bytes: self.memory_limit,
+            guest_limit_bytes: self.guest_limit,
+            guests: guests.collect(),
+            pairs_left: pairs
+                .into_iter()
+                .map(|pair| pair.map(|guest| self.name_of(guest).to_owned()))
+                .collect(),
+            regions: regions.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_leaves_all_and_a_pair_itself() {
+        let mut left = Left::default();
+        left.leave(key(&[2, 1]).unwrap());
+        assert!(left.has([1, 2]) && left.has([2, 1]) && !left.has([0, 1]) && !left.has_guest(1));
+        left.leave(key(&[0]).unwrap());
+        assert!(left.has([0, 1]) && left.has([2, 0]));
+        assert_eq!(left.pairs().collect::<Vec<_>>(), [[1, 2]]);
+        left.ended(0);
+        left.ended(1);
+        assert!(!left.has([0, 1]) && left.has([1, 2]));
+        assert_eq!((key(&[]), key(&[1, 1]), key(&[1, 2, 3])), (None, None, None));
+    }
+}
