@@ -12,6 +12,7 @@ pub mod arguments;
 pub mod bare;
 pub mod borrowed;
 pub mod by_number;
+pub mod debugger;
 pub mod extras;
 pub mod memory;
 pub mod past;

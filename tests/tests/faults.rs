@@ -12,6 +12,7 @@ use yasmin_tests::peer;
 use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::script::Duo;
 use yasmin_tests::stream::{Config, Exchange, Pause, Role, RxForm, TxForm, WaitForm};
+use yasmin_tests::sys::debugger::Stopped;
 
 /// What is in /dev/shm that could be ours.
 fn shared_files() -> BTreeSet<String> {
@@ -294,11 +295,15 @@ fn a_peer_that_stops_anywhere_holds_up_nobody() {
         let mut rng = Rng::new(seed);
         duo.connect("C");
         duo.round_trips("C", 40);
-        for _ in 0..40 {
+        for nth in 0..40 {
             duo.quiet_b(&format!("async S sendall C {SENT}"));
             duo.quiet_b(&format!("async R recvall C {}", ANSWERS * ANSWER));
             std::thread::sleep(Duration::from_micros(rng.below(3_000)));
-            duo.b.freeze(true);
+            // By a signal, and every other time by a debugger.
+            let debugger = (nth % 2 == 1).then(|| Stopped::all_of(duo.b.pid()).unwrap());
+            if debugger.is_none() {
+                duo.b.freeze(true);
+            }
             let mut got = 0;
             for _ in 0..ANSWERS {
                 let sent = duo.quiet_a(&format!("send C {ANSWER} dontwait"));
@@ -309,6 +314,7 @@ fn a_peer_that_stops_anywhere_holds_up_nobody() {
                     0
                 });
             }
+            drop(debugger);
             duo.b.freeze(false);
             assert_eq!(duo.quiet_a(&format!("recvall C {}", SENT - got)), (SENT - got).to_string());
             assert_eq!(duo.quiet_b("join S"), SENT.to_string());

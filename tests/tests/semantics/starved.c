@@ -7,6 +7,7 @@
  *   starved stopped N      of two processes that send, one is stopped N times
  *   starved reader N       of two processes that receive, one is stopped N times
  *   starved frozen N       the same, and it is frozen with its cgroup
+ *   starved debugged N     the same, and a debugger stops it and takes it some instructions on
  *   starved apart          two processes send, one of them in a PID namespace of its own
  */
 #define _GNU_SOURCE
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -234,10 +236,42 @@ static void give_freezer(pid_t pid)
 	strcat(freezer, at == 2 ? "/freezer.state" : "/cgroup.freeze");
 }
 
+static int debugs;
+
+static void give_debugger(pid_t pid)
+{
+	if (ptrace(PTRACE_SEIZE, pid, 0, 0)) {
+		printf("skipped: no debugger\n");
+		counts->stop = 1;
+		exit(0);
+	}
+	debugs = 1;
+}
+
+/* Some instructions; fewer where one is a call that waits. */
+static void steps(pid_t pid, int count)
+{
+	while (count--) {
+		ptrace(PTRACE_SINGLESTEP, pid, 0, 0);
+		for (double since = now(); waitpid(pid, 0, WNOHANG) == 0;) {
+			if (now() - since > 0.001) {
+				ptrace(PTRACE_INTERRUPT, pid, 0, 0);
+				waitpid(pid, 0, 0);
+				return;
+			}
+		}
+	}
+}
+
 static void stops(pid_t pid)
 {
 	if (*freezer) {
 		put(freezer, freeze);
+	} else if (debugs) {
+		static unsigned seed = 11;
+		ptrace(PTRACE_INTERRUPT, pid, 0, 0);
+		waitpid(pid, 0, 0);
+		steps(pid, rand_r(&seed) % 300);
 	} else {
 		kill(pid, SIGSTOP);
 		waitpid(pid, 0, WUNTRACED);
@@ -248,15 +282,19 @@ static void goes_on(pid_t pid)
 {
 	if (*freezer)
 		put(freezer, thaw);
+	else if (debugs)
+		ptrace(PTRACE_CONT, pid, 0, 0);
 	else
 		kill(pid, SIGCONT);
 }
 
-static void stopped(int rounds, int sends, int freezes)
+static void stopped(int rounds, int sends, char way)
 {
 	pid_t one = child(0, sends), other = child(1, sends);
-	if (freezes)
+	if (way == 'f')
 		give_freezer(one);
+	if (way == 'd')
+		give_debugger(one);
 	_Atomic uint64_t *moves = sends ? &counts->sent[1] : &counts->got[1];
 	unsigned seed = 7;
 	int still = 0;
@@ -275,9 +313,11 @@ static void stopped(int rounds, int sends, int freezes)
 	counts->stop = 1;
 	if (still)
 		printf("stood still\n");
-	waitpid(one, 0, 0);
+	/* A stop that came too late for the last step. */
+	for (int status; waitpid(one, &status, 0) == one && WIFSTOPPED(status);)
+		ptrace(PTRACE_CONT, one, 0, 0);
 	waitpid(other, 0, 0);
-	if (freezes) {
+	if (*freezer) {
 		*strrchr(freezer, '/') = 0;
 		rmdir(freezer);
 	}
@@ -310,8 +350,7 @@ int main(int argc, char **argv)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	socklen_t len = sizeof at;
-	int rounds = argc > 2 ? atoi(argv[2]) : 0, freezes = argv[1][0] == 'f';
-	int reads = (argv[1][0] == 'r' || freezes) && rounds;
+	int rounds = argc > 2 ? atoi(argv[2]) : 0, reads = rounds && argv[1][0] != 's';
 	char c, buf[4096];
 	setvbuf(stdout, 0, _IOLBF, 0);
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -329,7 +368,7 @@ int main(int argc, char **argv)
 	while (recv(s, &c, 1, 0) == 1 && c == 'p')
 		send(s, &c, 1, 0);
 	if (rounds)
-		stopped(rounds, !reads, freezes);
+		stopped(rounds, !reads, argv[1][0]);
 	else if (argv[1][0] == 'a')
 		apart();
 	else

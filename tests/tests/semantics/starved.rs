@@ -57,3 +57,8 @@ fn a_sibling_that_receives_is_stopped() {
 fn a_sibling_that_receives_is_frozen() {
     check(&["frozen", "100"]);
 }
+
+#[test]
+fn a_sibling_that_receives_is_debugged() {
+    check(&["debugged", "100"]);
+}
