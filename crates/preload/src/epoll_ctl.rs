@@ -146,12 +146,13 @@ fn ctl_locked(
             mark_dirty(set, one);
             0
         }
-        ADD if is_present && !one.has(IN_KERNEL) => {
-            sys::set_errno(EEXIST);
-            -1
-        }
         _ => {
             set.flush();
+            // Whether the kernel has it is known from here on: one that is spent it may not have.
+            if op == ADD && is_present && !one.has(IN_KERNEL) {
+                sys::set_errno(EEXIST);
+                return -1;
+            }
             let ret = kernel();
             if ret == 0 && is_present {
                 if op == DEL {

@@ -41,6 +41,26 @@ fn one_shot_of_what_lies_in_the_ring() {
     });
 }
 
+/// The set has it, though the ring told of it a moment ago and the kernel was not asked since.
+#[test]
+fn one_shot_that_was_told_is_there_still() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 100");
+        duo.b("poll C in 1000");
+        for events in ["in+oneshot", "in+et+oneshot"] {
+            duo.b("epoll E");
+            duo.b(&format!("epadd E C {events}"));
+            duo.b("epwait E 0 1");
+            duo.b("epadd E C pri");
+            duo.b("epwait E 0");
+            duo.b("epmod E C in");
+            duo.b("epwait E 0");
+            duo.b("close E");
+        }
+    });
+}
+
 /// Bytes by ring so far.
 fn by_ring(duo: &Duo) -> u64 {
     duo.lab.bytes_in_all().ring
