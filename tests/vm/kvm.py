@@ -215,13 +215,19 @@ def again(name, saved=None):
 def move(name, timeout_s=60):
     """Moves a guest into another QEMU, as to another host: its connections are open all the while."""
     saved = os.path.join(RUN, f"{name}.saved")
+    # QEMU is done before the pipe's reader is.
+    part = saved + ".part"
     with Qmp(check_path(name)) as qmp:
-        qmp("migrate", uri=f"exec:cat >{saved}")
+        qmp("migrate", uri=f"exec:cat >{part} && mv {part} {saved}")
         started = time.monotonic()
         while (status := qmp("query-migrate").get("status")) != "completed":
             if status in ("failed", "cancelled") or time.monotonic() - started > timeout_s:
                 raise RuntimeError(f"guest {name} does not move: {qmp('query-migrate')}")
             time.sleep(0.05)
+    while not os.path.exists(saved):
+        if time.monotonic() - started > timeout_s:
+            raise RuntimeError(f"what guest {name} was is not in {saved}")
+        time.sleep(0.05)
     again(name, saved)
     os.unlink(saved)
 
