@@ -81,11 +81,13 @@ pub unsafe fn of_address(address: usize) -> &'static Conn {
     unsafe { &*(address as *const Conn) }
 }
 
-/// What the process has at `fd` whose memory this is.
+/// What the process has at `fd` whose memory this is, also if it is a ghost.
 pub fn at(fd: c_int) -> Option<&'static Conn> {
     match table::kind(table::raw(fd)) {
-        // SAFETY: the table's.
-        table::Kind::Conn(address) => Some(unsafe { of_address(address) }),
+        table::Kind::Conn(address) | table::Kind::Ghost(address) => {
+            // SAFETY: the table's.
+            Some(unsafe { of_address(address) })
+        }
         _ => None,
     }
 }
@@ -477,7 +479,7 @@ impl Conn {
     /// Whether `fd` names it.
     #[inline]
     pub fn is_at(&self, fd: c_int) -> bool {
-        table::raw(fd) == table::conn_raw(self.address())
+        table::is_of_conn(table::raw(fd), self.address())
     }
 
     pub fn one_more_name(&self) {

@@ -25,7 +25,7 @@ pub enum Entry {
 #[inline]
 fn decode(raw: u64) -> Entry {
     match table::kind(raw) {
-        Kind::Nothing => Entry::Nothing,
+        Kind::Nothing | Kind::Ghost(_) => Entry::Nothing,
         Kind::Candidate(candidate) => Entry::Candidate(candidate),
         // SAFETY: an address that the table holds.
         Kind::Conn(address) => Entry::Conn(unsafe { conn::of_address(address) }),

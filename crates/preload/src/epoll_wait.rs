@@ -206,6 +206,7 @@ impl Interests for Waiting<'_> {
         if set.serial.load(Ordering::Relaxed) != self.serial {
             return Found::Answer(wait.kernel(0, wait.timeout.less(&self.start)));
         }
+        set.reread();
         look(set, wait, budget.is_some()).map_or(Found::Nothing, Found::Answer)
     }
 
@@ -429,7 +430,7 @@ fn missing(one: &Registration, events: u32) -> u32 {
     // An edge was completed when it was told, and what tells once is told already.
     let is_level = asked & (EDGE | ONESHOT) == 0 && one.is_armed();
     if is_level && asked & !(IN | RDNORM) & !events != 0 {
-        u32::from(sys::poll_now(one.at(), asked as i16) as u16)
+        u32::from(one.poll_now(asked as i16) as u16)
     } else {
         0
     }
@@ -464,7 +465,7 @@ fn collect(set: &Set, wait: &Wait, skip: usize, whole: bool) -> usize {
             if asked & ONESHOT != 0 {
                 if kernel_may_have_more(one) {
                     // It is asked now or never: it tells one event of this, too.
-                    events |= u32::from(sys::poll_now(one.at(), asked as i16) as u16);
+                    events |= u32::from(one.poll_now(asked as i16) as u16);
                 }
                 epoll_ctl::spend(set, one);
             } else if whole {
@@ -517,7 +518,7 @@ fn ready(set: &Set, one: &'static Registration) -> u32 {
     let wants_out = asked & (OUT | WRNORM) != 0;
     if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(one, conn)) {
         // An edge tells of everything that is ready, and of this one the kernel knows nothing.
-        let asks_kernel = || asked & EDGE != 0 && sys::poll_now(one.at(), sys::POLLOUT) != 0;
+        let asks_kernel = || asked & EDGE != 0 && one.poll_now(sys::POLLOUT) != 0;
         if writable(conn, one.at()) || asks_kernel() {
             events |= asked & (OUT | WRNORM);
         } else {

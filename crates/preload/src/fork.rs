@@ -131,6 +131,7 @@ fn became_child() {
             _ => {}
         }
     }
+    table::ghosts().filter_map(conn::at).for_each(conn::Conn::reset_locks);
 }
 
 /// The program exits.

@@ -46,6 +46,7 @@ pub fn retire(conn: &'static Conn, fd: c_int) {
 
 /// It is gone from the table, and its pages are unmapped.
 fn release(conn: &'static Conn, fd: c_int) {
+    lay_ghosts();
     let (Ok(rx), Ok(tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else {
         // A handler closes what its thread is using: the memory stays until exit.
         table::clear(fd);
@@ -53,24 +54,35 @@ fn release(conn: &'static Conn, fd: c_int) {
     };
     // The peer looks at the kernel for the end.
     let _ = conn.sender().park();
+    let mut haunts = false;
     if conn.lets_go() {
         if conn.is_unread() {
             conn.end_unread(fd);
         }
     } else if set::watches(fd) {
         // The kernel goes on telling the set of it, as long as others hold it.
-        conn.park_rx(&conn.receiver());
+        haunts = conn.is_unread() && !conn.has_moved() && !conn.receiver().is_broken();
     } else {
         holders::watches_no_more(&conn.side().rx);
     }
     if conn.receiver().is_broken() {
         tcp::reset(fd);
     }
+    let ghost = if haunts { table::set_ghost(conn.address()) } else { None };
     table::clear(fd);
     let is_own = conn.is_own();
     // The locks that forks share lie in the side page: let go of them first.
     drop(tx);
     drop(rx);
+    if let Some(ghost) = ghost {
+        conn.set_fd(ghost);
+        set::number_orphaned(fd, ghost);
+        residue::drop_of(conn);
+        if is_own {
+            broker::release(conn.id.load(Ordering::Relaxed));
+        }
+        return;
+    }
     // Out of the table, /then/ out of the hot lists, /then/ unpinned: nobody looks any more.
     if !set::leave(fd) {
         return;
@@ -85,6 +97,24 @@ fn release(conn: &'static Conn, fd: c_int) {
     }
     if is_unpinned {
         conn::POOL.give(conn);
+    }
+}
+
+/// Lets go of those ghosts that no set has to tell of any more.
+fn lay_ghosts() {
+    for at in table::ghosts() {
+        let Some(conn) = conn::at(at) else { continue };
+        let is_done = !set::watches(at)
+            || conn.lock_rx(at).is_ok_and(|_rx| conn.receiver().unread_bytes() == 0);
+        if !is_done {
+            continue;
+        }
+        table::clear_ghost(at);
+        set::number_closed(at);
+        if conn.await_pins() {
+            conn.unmap();
+            conn::POOL.give(conn);
+        }
     }
 }
 

@@ -91,15 +91,20 @@ impl Poll<'_> {
     pub fn wait(mut self) -> c_int {
         let mut has_conn = false;
         let mut has_candidate = false;
+        let mut has_telling_set = false;
         for one in self.fds.iter() {
             match entry::get(one.fd) {
                 Entry::Conn(_) => has_conn = true,
                 Entry::Candidate(_) => has_candidate = true,
                 Entry::Set(_) => {
                     set::watched_from_outside(one.fd);
+                    has_telling_set |= set::tells_unshown(one.fd);
                 }
                 _ => {}
             }
+        }
+        if has_telling_set {
+            return self.look_at_sets_too();
         }
         if !has_conn {
             if !has_candidate || self.timeout.is_now() {
@@ -109,6 +114,24 @@ impl Poll<'_> {
         }
         process::cancellation_point();
         self.wait_on_conns()
+    }
+
+    /// A set's rings have something of which the kernel knows nothing: there is nothing to wait for.
+    fn look_at_sets_too(self) -> c_int {
+        let Self { fds, mask, precise, .. } = self;
+        let mut others = Poll { fds: &mut *fds, timeout: Timeout::from_ms(0), mask, precise };
+        let ret = if others.conns().next().is_some() {
+            others.wait_on_conns()
+        } else {
+            others.kernel(others.timeout)
+        };
+        if ret < 0 {
+            return ret;
+        }
+        for one in fds.iter_mut().filter(|one| set::tells_unshown(one.fd)) {
+            one.revents |= one.events & (POLLIN | POLLRDNORM);
+        }
+        fds.iter().filter(|one| one.revents != 0).count() as c_int
     }
 
     /// A candidate must not get its channel while a thread sleeps on it here.

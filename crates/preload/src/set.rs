@@ -22,6 +22,7 @@
 //! Storey 3: connection.
 
 mod list;
+pub mod listed;
 pub mod registration;
 pub mod shown;
 
@@ -257,6 +258,9 @@ pub fn number_orphaned(fd: c_int, other: c_int) {
             set.tell_kernel(one);
         }
         if one.has(PRESENT) {
+            if let Some(inode) = listed::inode_at(fd) {
+                one.inode.store(inode, Ordering::Relaxed);
+            }
             one.moves(other, true);
         } else {
             set.drop_hot(one);
@@ -369,6 +373,14 @@ pub fn watched_from_outside(fd: c_int) {
         set.touch();
         set.make_foreign(POLLED);
     }
+}
+
+/// Whether `fd` is a set whose rings have something to tell that the kernel was not shown.
+pub fn tells_unshown(fd: c_int) -> bool {
+    let Some(set) = of(fd).filter(|set| !set.hot.is_empty() && !set.shows()) else { return false };
+    let Some(_guard) = set.lock.acquire() else { return false };
+    set.reread();
+    set.tells()
 }
 
 /// Each set of this process once.
@@ -618,6 +630,13 @@ impl Set {
             }
             self.show();
         }
+    }
+
+    /// Whether a wait would tell of ring bytes. Under the lock.
+    fn tells(&self) -> bool {
+        let tells =
+            |one: &Registration| one.conn().is_some_and(|conn| is_telling(one, &conn.receiver()));
+        self.each_hot().any(tells)
     }
 
     pub fn each_hot(&self) -> impl Iterator<Item = &'static Registration> {

@@ -6,6 +6,7 @@
 //! bits 0-2  kind: 0 nothing, 1 candidate, 2 connection, 3 set, 4 the broker's socket,
 //!           5 a TCP socket just made, 6 moved to vsock, 7 a TCP socket behind one
 //! kind 2, 3: the rest is the address of a Conn or a Set (64-byte aligned)
+//! kind 2:   3 a ghost: no number of this process names the connection any more
 //! kind 6:   3 other processes may hold it   4 its end was told   8-39 the TCP socket behind
 //! kind 7:   8-39 how many descriptors it is behind
 //! kind 1:   3 role   4 offer out   5 gate   6 handed over   8-23 fork slot
@@ -30,6 +31,8 @@ const KIND_BROKER: u64 = 4;
 const KIND_FRESH: u64 = 5;
 const KIND_GUEST: u64 = 6;
 const KIND_BEHIND: u64 = 7;
+
+const GHOST: u64 = 1 << 3;
 
 const GUEST_SHARED: u64 = 1 << 3;
 const GUEST_ENDED: u64 = 1 << 4;
@@ -71,6 +74,8 @@ pub enum Kind {
     Candidate(Candidate),
     /// The address of a connection.
     Conn(usize),
+    /// The address of a connection that this process closed, and a set tells of.
+    Ghost(usize),
     /// The address of an epoll set.
     Set(usize),
     /// A descriptor of the library's own: the broker's, a residue, a TCP socket behind.
@@ -85,6 +90,7 @@ pub enum Kind {
 pub fn kind(raw: u64) -> Kind {
     match raw & KIND {
         KIND_CANDIDATE => Kind::Candidate(Candidate(raw)),
+        KIND_CONN if raw & GHOST != 0 => Kind::Ghost((raw & !(KIND | GHOST)) as usize),
         KIND_CONN => Kind::Conn((raw & !KIND) as usize),
         KIND_SET => Kind::Set((raw & !KIND) as usize),
         KIND_BROKER | KIND_BEHIND => Kind::Own,
@@ -293,6 +299,49 @@ pub fn own_below() -> usize {
 /// The entry of a descriptor that names the connection at `address`.
 pub fn conn_raw(address: usize) -> u64 {
     address as u64 | KIND_CONN
+}
+
+/// Whether `raw` is the entry of a number, or of a ghost, of the connection at `address`.
+#[inline]
+pub fn is_of_conn(raw: u64, address: usize) -> bool {
+    raw & !GHOST == conn_raw(address)
+}
+
+/// Whether there is a ghost at `fd`.
+pub fn is_ghost(fd: c_int) -> bool {
+    raw(fd) & (KIND | GHOST) == KIND_CONN | GHOST
+}
+
+/// So many of them at most.
+const MOST_GHOSTS: c_int = 64;
+/// How many there are.
+static GHOSTS: AtomicU32 = AtomicU32::new(0);
+
+pub fn has_ghosts() -> bool {
+    GHOSTS.load(Ordering::Relaxed) != 0
+}
+
+/// Where ghosts are: above what descriptors the program may have now.
+pub fn ghosts() -> impl Iterator<Item = c_int> {
+    let end = if has_ghosts() { end() } else { 0 };
+    (0..end).filter(|&at| is_ghost(at))
+}
+
+/// Gives the connection at `address` a place that no descriptor has. `None`: there is none.
+pub fn set_ghost(address: usize) -> Option<c_int> {
+    let first = sys::descriptor_limit().min(CAPACITY - MOST_GHOSTS as usize) as c_int;
+    let at = (first..first + MOST_GHOSTS).find(|&at| raw(at) == 0)?;
+    store(at, conn_raw(address) | GHOST);
+    if raw(at) == 0 {
+        return None;
+    }
+    GHOSTS.fetch_add(1, Ordering::Relaxed);
+    Some(at)
+}
+
+pub fn clear_ghost(at: c_int) {
+    clear(at);
+    GHOSTS.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// The entry of a descriptor that names the epoll set at `address`.

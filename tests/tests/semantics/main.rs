@@ -23,6 +23,7 @@ mod programs;
 mod sets;
 mod setup;
 mod share;
+mod shared_sets;
 mod sharing;
 mod signals;
 mod special;

@@ -15,7 +15,7 @@ use super::{EDGE, EXCLUSIVE, ONESHOT, OUT, Set, WRNORM};
 use crate::conn::{self, Conn};
 use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
-use crate::sys::EpollEvent;
+use crate::sys::{self, EpollEvent};
 use crate::table;
 
 /// Its fields but `next` change under the set's lock.
@@ -43,6 +43,8 @@ pub struct Registration {
     pub idle: AtomicU32,
     /// Ring tail that an edge-triggered wait was last told of.
     pub edge_told: AtomicU64,
+    /// Of the socket, where no number of this process names it any more.
+    pub inode: AtomicU64,
     /// The next one under the same number. Under `REGISTRY`.
     next: AtomicPtr<Registration>,
     next_free: AtomicPtr<Registration>,
@@ -74,6 +76,8 @@ pub const ARMED: u32 = 64;
 pub const WAKES: u32 = 128;
 /// The kernel has the program's own data as it is now.
 pub const DATA_TOLD: u32 = 256;
+/// The kernel listed it just now.
+pub const LISTED: u32 = 512;
 
 /// Over the lists of all numbers. Taken last; nothing is taken under it but by `try_acquire`.
 pub static REGISTRY: Lock = Lock::new();
@@ -124,6 +128,11 @@ impl Registration {
 
     pub fn conn(&self) -> Option<&'static Conn> {
         conn::at(self.at())
+    }
+
+    /// What the kernel has to tell of the socket now; nothing of one that no number names here.
+    pub fn poll_now(&self, events: i16) -> i16 {
+        if table::is_ghost(self.at()) { 0 } else { sys::poll_now(self.at(), events) }
     }
 
     /// Whether a wait may tell of it at all.

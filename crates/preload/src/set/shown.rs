@@ -11,7 +11,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use super::{ADD, DEL, FOR_GOOD, IN, NESTED, POLLED, Set, UNUSED, is_telling};
+use super::{ADD, DEL, FOR_GOOD, IN, NESTED, POLLED, Set, UNUSED};
 use crate::sys::{self, EpollEvent, call};
 use crate::table;
 
@@ -82,11 +82,7 @@ impl Set {
     pub fn show(&self) {
         let why = self.foreign.load(Ordering::SeqCst);
         let is_looked_at = why & (NESTED | POLLED) != 0 && why & (FOR_GOOD | UNUSED) == 0;
-        let shows = is_looked_at
-            && self.lent.load(Ordering::Relaxed) == 0
-            && self
-                .each_hot()
-                .any(|one| one.conn().is_some_and(|conn| is_telling(one, &conn.receiver())));
+        let shows = is_looked_at && self.lent.load(Ordering::Relaxed) == 0 && self.tells();
         if shows == self.shows() {
             return;
         }
