@@ -63,8 +63,8 @@ pub unsafe fn failed(msg: &MsgHdr) {
 /// A message came over socket `via`, and may have brought descriptors.
 ///
 /// The mark on one proves nothing: anybody can set it. So the broker is asked only for what a
-/// process of this user sent, as only such a one leaves residues, and when it does not answer it is
-/// not asked for the message's other descriptors.
+/// process of this user or root sent, as only such a one leaves residues for it, and when it does
+/// not answer it is not asked for the message's other descriptors.
 ///
 /// # Safety
 /// The message as the kernel left it.
@@ -131,21 +131,34 @@ fn pass(fd: c_int, via: c_int) {
     }
 }
 
-/// Whether the process at the other end of a Unix socket may have the library. Of a pair the
-/// kernel tells who made it, whose children have what it has.
+/// Whether the process at the other end of a Unix socket may have the library, and what this one
+/// leaves. Of a pair the kernel tells who made it, whose children have what it has.
 fn may_claim(via: c_int) -> bool {
-    own_user_at(via).is_some_and(|pid| pid == process::pid() || image::is_in(pid))
+    let own = process::effective_ids().0;
+    peer_at(via).is_some_and(|Peer { pid, uid }| {
+        (own == uid || own == 0) && (pid == process::pid() || image::is_in(pid))
+    })
 }
 
-/// The process at the other end of a Unix socket; `None`: it is of another user.
-fn own_user_at(via: c_int) -> Option<u32> {
+/// Whether the process at the other end is one whose residues this one may claim.
+fn may_leave(via: c_int) -> bool {
+    peer_at(via).is_some_and(|peer| process::trusts(peer.uid))
+}
+
+struct Peer {
+    pid: u32,
+    uid: u32,
+}
+
+/// The process at the other end of a Unix socket.
+fn peer_at(via: c_int) -> Option<Peer> {
     let mut cred = [0u32; 3];
     let mut len = 12u32;
     // SAFETY: struct ucred is three 32-bit words.
     let ret =
         unsafe { call!(getsockopt, via, SOL_SOCKET, SO_PEERCRED, cred.as_mut_ptr(), &raw mut len) };
     let [pid, uid, _] = cred;
-    (ret == 0 && uid == process::effective_ids().0).then_some(pid)
+    (ret == 0).then_some(Peer { pid, uid })
 }
 
 /// Leaves what is unread with the broker. False: it stays here.
@@ -188,7 +201,7 @@ fn take_back(fd: c_int) {
 /// This process got `fd`. `asks`: whether the broker is asked, if that is known.
 fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
     let Some(lowat) = residue::lowat(fd) else { return set::came_back(fd) };
-    let is_marked = lowat == MARK && *asks.get_or_insert_with(|| own_user_at(via).is_some());
+    let is_marked = lowat == MARK && *asks.get_or_insert_with(|| may_leave(via));
     process::refresh();
     if process::is_borrowed() {
         return;

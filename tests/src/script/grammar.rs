@@ -128,6 +128,7 @@ gather NAME N WAITS [N]
 trickle NAME N N
 fork NAME
 in NAME COMMAND
+user N
 tell NAME COMMAND
 hear NAME
 kill NAME

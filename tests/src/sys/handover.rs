@@ -32,6 +32,16 @@ pub fn inherited_words(fd: Fd, count: usize) -> Result<&'static [AtomicU64]> {
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
 }
 
+/// This process gives up its user and its group.
+pub fn become_user(id: u32) -> Result<()> {
+    // SAFETY: no pointers but a null one for no groups.
+    check_int(unsafe { libc::setgroups(0, std::ptr::null()) })?;
+    // SAFETY: no pointers.
+    check_int(unsafe { libc::setresgid(id, id, id) })?;
+    // SAFETY: no pointers.
+    check_int(unsafe { libc::setresuid(id, id, id) }).map(drop)
+}
+
 pub fn set_close_on_exec(fd: Fd, on: bool) -> Result<()> {
     let flags = if on { libc::FD_CLOEXEC } else { 0 };
     // SAFETY: no pointers.

@@ -241,6 +241,50 @@ fn passed_to_a_forked_process() {
     });
 }
 
+/// A worker that gave up root's rights gets what lies unread, too: from a master that it was forked
+/// from, over a pair of the master's or a socket that it listens at.
+#[test]
+fn root_passes_to_another_user() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("fork P");
+        duo.b("in P user 65534");
+        duo.warm("C");
+        duo.b("in P close U");
+        duo.a("send C 300");
+        duo.b("awaitunread C 300");
+        duo.b("give U C");
+        duo.b("close C");
+        duo.b("in P take V C");
+        duo.b("in P recv C 100");
+        duo.a("send C 200");
+        duo.b("in P recvall C 400");
+        duo.b("in P send C 100");
+        duo.a("recvall C 100");
+        duo.b("in P close C");
+        duo.a("recv C 10");
+    });
+}
+
+/// What it leaves unread makes its close a reset, as on plain TCP.
+#[test]
+fn another_user_leaves_it_unread() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("fork P");
+        duo.b("in P user 65534");
+        duo.warm("C");
+        duo.a("send C 300");
+        duo.b("awaitunread C 300");
+        duo.b("give U C");
+        duo.b("close C");
+        duo.b("in P take V C");
+        duo.b("in P recv C 100");
+        duo.b("in P close C");
+        duo.a("recv C 10");
+    });
+}
+
 /// Daemons close every number that there may be; then they go on with new connections.
 fn closes_everything(duo: &mut Duo, how: &str) {
     duo.warm("C");

@@ -3,6 +3,7 @@
 
 use super::Broker;
 use crate::client::Gone;
+use crate::sys::memfd;
 use crate::sys::page::Page;
 use crate::sys::sockopt;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use yasmin_channel::region::{self, Region};
 use yasmin_channel::residue::{CHANNEL_AT, SIDE_AT};
+use yasmin_channel::side::Side;
 use yasmin_control::{Decline, FromBroker, Socket};
 use yasmin_wire::layout::{MAX_CLASS, channel_bytes};
 
@@ -27,7 +29,7 @@ const UNCLOSED: usize = 64;
 /// Connections of one user that may pass us descriptors, with one message each.
 const ASKED: usize = 8;
 
-/// Who may have a residue.
+/// Who may have a residue: whoever is equal, and what root leaves any user.
 #[derive(Clone, PartialEq, Eq)]
 struct Heir {
     uid: u32,
@@ -35,6 +37,13 @@ struct Heir {
     pid_namespace: u64,
     /// Network namespace and cookie of the socket.
     socket: (Option<u64>, u64),
+}
+
+impl Heir {
+    /// Whether root left it, for the socket of `other`.
+    fn is_roots_for(&self, other: &Self) -> bool {
+        *self == Self { uid: 0, ..other.clone() }
+    }
 }
 
 struct Residue {
@@ -135,24 +144,37 @@ impl Broker {
         if self.residues.claimed.contains_key(&token) {
             return Err(Gone);
         }
-        let found = self.heir(token, socket).and_then(|heir| {
+        let heir = self.heir(token, socket);
+        let found = heir.as_ref().ok().and_then(|heir| {
             let kept = &mut self.residues.kept;
-            let at = kept.iter().position(|residue| residue.heir == heir);
-            let found = at.and_then(|at| kept.remove(at)).ok_or(Decline::NoResidue)?;
-            let left = kept.iter().filter(|residue| residue.heir == heir).count() as u64;
-            Ok((found, left))
+            let is_heirs = |residue: &Residue| residue.heir == *heir;
+            let at = kept.iter().position(is_heirs);
+            let at = at.or_else(|| kept.iter().position(|one| one.heir.is_roots_for(heir)))?;
+            let found = kept.remove(at)?;
+            let left = kept.iter().filter(|residue| residue.heir == found.heir).count() as u64;
+            Some((found, left))
         });
-        match found {
-            Ok((found, left)) => {
-                self.residues.claimed.insert(token, Claimed { memfd: found.memfd, left });
-                self.closer.close_and_tell(found.heir.uid, found.socket, token);
-                Ok(())
+        let answer = match (heir, found) {
+            (Ok(heir), Some((found, left))) => {
+                // Users share no memory: the giver has it no more.
+                let is_shared = found.heir.uid == heir.uid;
+                match if is_shared { Some(found.memfd) } else { moved(&found.memfd) } {
+                    Some(memfd) => {
+                        self.residues.claimed.insert(token, Claimed { memfd, left });
+                        self.closer.close_and_tell(found.heir.uid, found.socket, token);
+                        return Ok(());
+                    }
+                    None => {
+                        self.closer.reset(found.heir.uid, found.socket);
+                        Decline::NoResidue
+                    }
+                }
             }
-            Err(reason) => {
-                let client = self.clients.get_mut(&token).ok_or(Gone)?;
-                client.send(FromBroker::Decline { id: 0, reason }, &[])
-            }
-        }
+            (Ok(_), None) => Decline::NoResidue,
+            (Err(reason), _) => reason,
+        };
+        let client = self.clients.get_mut(&token).ok_or(Gone)?;
+        client.send(FromBroker::Decline { id: 0, reason: answer }, &[])
     }
 
     /// Sockets of claims are closed: their clients get the residues. Says whom it wrote to.
@@ -204,6 +226,43 @@ fn has_side(memfd: &OwnedFd) -> bool {
     // In this order: a file that is no memfd may answer when its owner likes.
     Region::first(fd, CHANNEL_AT).is_sound()
         && region::file_bytes(fd).is_some_and(|bytes| bytes <= max_bytes)
+}
+
+/// A copy of its own for who claims it, whose giver has nothing of it any more: who reads there
+/// finds that it was moved. `None`: somebody is reading there now.
+fn moved(memfd: &OwnedFd) -> Option<OwnedFd> {
+    let order = Ordering::SeqCst;
+    let page = Page::map_at(memfd, SIDE_AT).ok()?;
+    // Moved, /then/ not locked: who takes the lock from now on sees it.
+    page.side().rx.moved.store(1, order);
+    if page.side().rx.lock.load(order) != 0 {
+        return None;
+    }
+    let len_bytes = region::file_bytes(memfd.as_raw_fd())?;
+    let copy = memfd::sealed(c"yasmin-residue", len_bytes).ok()?;
+    let mut piece = [0; 64 * 1024];
+    let mut at = 0;
+    while at < len_bytes {
+        let len = rustix::io::pread(memfd, &mut piece, at as u64).ok().filter(|len| *len > 0)?;
+        // Most of a ring was never written to.
+        if piece[..len].iter().any(|byte| *byte != 0)
+            && rustix::io::pwrite(&copy, &piece[..len], at as u64).ok()? != len
+        {
+            return None;
+        }
+        at += len;
+    }
+    let page = Page::map_at(&copy, SIDE_AT).ok()?;
+    let Side { tx, rx, .. } = page.side();
+    // What processes of the other user did there.
+    for word in [&rx.moved, &rx.more_holders, &rx.sleepers, &rx.watcher_pid, &rx.foreign] {
+        word.store(0, order);
+    }
+    for word in [&rx.owner_pid, &rx.owner_moves, &tx.kernel_senders] {
+        word.store(0, order);
+    }
+    tx.lock.store(0, order);
+    Some(copy)
 }
 
 /// Nobody claimed it. What is unread is the giver's affair again, if that one holds the socket

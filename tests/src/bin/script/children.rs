@@ -46,6 +46,7 @@ pub fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             child.results.read_line(&mut line)?;
             Ok(if line.is_empty() { "gone".to_owned() } else { line.trim_end().to_owned() })
         }
+        ["user", id] => sys::become_user(number(id)?).map(ok),
         // Without its result.
         ["tell", name, ref command @ ..] => {
             let mut children = lock(&script.children);

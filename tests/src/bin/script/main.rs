@@ -276,7 +276,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             | "astray",
             ..,
         ] => threads::run(script, words),
-        ["fork" | "in" | "tell" | "hear" | "kill" | "reap" | "leave", ..] => {
+        ["fork" | "in" | "user" | "tell" | "hear" | "kill" | "reap" | "leave", ..] => {
             children::run(script, words)
         }
         ["exec" | "become" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
