@@ -14,8 +14,9 @@ pub struct Asks {
     pub blocks: bool,
     /// MSG_PEEK: what is read stays.
     pub peeks: bool,
-    /// MSG_WAITALL, and no peek: it waits until there is all.
-    pub all: bool,
+    /// So many bytes it waits for, if it blocks: 1, or more by MSG_WAITALL and SO_RCVLOWAT. At most
+    /// `len_bytes`.
+    pub least_bytes: usize,
 }
 
 /// What a read that has something already finds in TCP.
@@ -134,11 +135,15 @@ impl Receive {
         self.done == self.asks.len_bytes
     }
 
+    fn is_enough(&self) -> bool {
+        self.done > 0 && self.done >= self.asks.least_bytes
+    }
+
     /// Everything that can be had without waiting, then what comes next. `is_spent`: the call has
     /// watched long enough.
     #[inline]
     pub fn step<S: Source>(&mut self, source: &mut S, is_spent: bool) -> Answer {
-        let Asks { blocks, peeks, all, .. } = self.asks;
+        let Asks { blocks, peeks, .. } = self.asks;
         loop {
             let Ok(view) = source.look() else {
                 return answer(self.result(source, -ECONNRESET));
@@ -173,10 +178,10 @@ impl Receive {
                     if self.done > 0 {
                         let ahead = source.ahead();
                         // What the ring gave and what TCP has are one short read.
-                        if !all && !peeks && ahead == Ahead::Bytes {
+                        if !peeks && ahead == Ahead::Bytes {
                             self.take_tcp(source, self.left());
                         }
-                        if !all || ahead == Ahead::Stop {
+                        if self.is_enough() || ahead == Ahead::Stop {
                             return self.finish(source);
                         }
                     }
@@ -196,12 +201,12 @@ impl Receive {
                         }
                         return Found::Nothing;
                     }
-                    if ret <= 0 || !all || self.is_whole() {
+                    if ret <= 0 || self.is_enough() {
                         return self.finish_with(source, ret);
                     }
                 }
                 View::Empty { state } => {
-                    if self.done > 0 && !all {
+                    if self.is_enough() {
                         return answer(self.done as Ret);
                     }
                     if state == State::Offered && !source.is_dry() {
@@ -236,7 +241,7 @@ impl Receive {
         }
         // Still parked: nobody offers while somebody sleeps.
         let ret = self.take_tcp(source, self.left());
-        if ret == -EAGAIN || ret > 0 && !self.is_whole() {
+        if ret == -EAGAIN || ret > 0 && !self.is_enough() {
             return Found::Part;
         }
         self.finish_with(source, ret)
@@ -260,11 +265,11 @@ impl Receive {
 
     /// What TCP has of the `limit` bytes that come before the ring's. `None`: look again.
     fn take_tcp_before_ring<S: Source>(&mut self, source: &mut S, limit: u64) -> Option<Answer> {
-        let Asks { blocks, peeks, all, .. } = self.asks;
+        let Asks { blocks, peeks, .. } = self.asks;
         let most = self.left().min(usize::try_from(limit).unwrap_or(usize::MAX));
         let ret = self.take_tcp(source, most);
         if ret == -EAGAIN {
-            if self.done > 0 && !all || !blocks {
+            if self.is_enough() || !blocks {
                 return Some(self.finish_with(source, ret));
             }
             source.falls_asleep(Sleep::Tcp);

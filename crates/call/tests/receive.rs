@@ -61,8 +61,12 @@ fn end() -> impl Strategy<Value = Event> {
 
 fn asks() -> impl Strategy<Value = Asks> {
     let len = prop_oneof![3 => 1usize..50, 2 => 1usize..9000];
-    (len, any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.3)).prop_map(
-        |(len_bytes, blocks, peeks, all)| Asks { len_bytes, blocks, peeks, all: all && !peeks },
+    let least = prop_oneof![6 => Just(1), 3 => Just(usize::MAX), 2 => 1usize..3000];
+    (len, any::<bool>(), prop::bool::weighted(0.2), least).prop_map(
+        |(len_bytes, blocks, peeks, least_bytes)| {
+            let least_bytes = if peeks { 1 } else { least_bytes.min(len_bytes) };
+            Asks { len_bytes, blocks, peeks, least_bytes }
+        },
     )
 }
 
@@ -224,8 +228,8 @@ impl World {
         {
             let len = usize::try_from(ret).unwrap_or(0);
             assert!(len >= had.min(asks.len_bytes), "{ret} of {had} bytes");
-            let may_be_short = !asks.all || !asks.blocks || self.end != End::Open;
-            assert!(may_be_short || self.is_interrupted || len == asks.len_bytes, "not all");
+            let may_be_short = !asks.blocks || self.end != End::Open;
+            assert!(may_be_short || self.is_interrupted || len >= asks.least_bytes, "too few");
         }
         self.tells(ret.unwrap_or(0));
         ret
@@ -254,7 +258,7 @@ impl World {
                     // libc's: the kernel has all that is left.
                     assert_eq!(self.rx().unread_bytes(), 0);
                     assert_eq!(self.rx().phase(), Phase::Parked);
-                    let is_short = asks.all && self.arrived.len() < asks.len_bytes;
+                    let is_short = self.arrived.len() < asks.least_bytes;
                     if asks.blocks && self.end == End::Open && (is_short || self.arrived.is_empty())
                     {
                         self.happens(&events.next()?);
@@ -288,9 +292,9 @@ impl World {
                         assert_eq!(self.rx().unread_bytes(), 0, "asleep over ring bytes");
                     }
                     let is_first = receive.done == 0;
-                    // The kernel's own recv waits for all, too.
-                    let waits_for_all = asks.all && is_first && sleep == Sleep::Recv;
-                    let enough = if waits_for_all { asks.len_bytes } else { 1 };
+                    // The kernel's own recv waits for as many, too.
+                    let is_kernels = is_first && sleep == Sleep::Recv;
+                    let enough = if is_kernels { asks.least_bytes } else { 1 };
                     while self.arrived.len() < enough
                         && self.end == End::Open
                         && !self.is_interrupted
@@ -466,7 +470,7 @@ fn play(steps: &[Step], end: &Event) {
     world.happens(end);
     world.deliver(usize::MAX);
     world.faults = false;
-    let asks = Asks { len_bytes: 3000, blocks: false, peeks: false, all: false };
+    let asks = Asks { len_bytes: 3000, blocks: false, peeks: false, least_bytes: 1 };
     loop {
         let ret = world.receive(asks, &mut std::iter::empty());
         match (ret, world.end) {

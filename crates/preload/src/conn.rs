@@ -503,6 +503,35 @@ impl Conn {
         }
     }
 
+    /// The program has set SO_RCVLOWAT, in bytes, and the connection is parked for good. The kernel
+    /// gets what is left of it beside the ring's unread bytes, which it does not count.
+    pub fn set_low_water(&self, fd: c_int) {
+        let Ok(_rx) = self.lock_rx(fd) else { return };
+        let bytes = sys::getsockopt_u64(fd, sys::SOL_SOCKET, sys::SO_RCVLOWAT, 4).unwrap_or(1);
+        self.settings.low_water.store(bytes as u32, Ordering::Relaxed);
+        self.follow_low_water(fd);
+    }
+
+    /// So many bytes are to be unread before a wait tells of them.
+    pub fn low_water(&self) -> u32 {
+        self.settings.low_water.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Fewer are unread in the ring. Under the receive lock.
+    pub fn follow_low_water(&self, fd: c_int) {
+        let bytes = self.settings.low_water.load(Ordering::Relaxed);
+        if bytes > 1 {
+            let left = bytes.saturating_sub(self.receiver().unread_bytes());
+            tcp::set_low_water(fd, left.max(1));
+        }
+    }
+
+    /// Whether a wait tells of the ring's unread bytes: TCP has none that come before, and they are
+    /// as many as the program wants. Under the receive lock, or as a hint.
+    pub fn has_ring_next(&self, receiver: &Receiver<'_, Pages>) -> bool {
+        receiver.has_ring_next() && receiver.unread_bytes() >= self.low_water()
+    }
+
     /// The kernel gets the program's own settings: nothing comes or goes by ring any more.
     pub fn settle(&self, fd: c_int) {
         if self.holding.plain.swap(1, Ordering::Relaxed) != 0 {

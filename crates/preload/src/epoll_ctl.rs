@@ -368,7 +368,7 @@ fn registered(set: &Set, conn: &'static Conn, one: &'static Registration) {
     if one.is_kernels_alone() || is_elsewhere || !set.may_offer() || !has_room {
         conn.park_rx(&receiver);
     }
-    if is_telling(one, &receiver) && set.sleepers.load(Ordering::SeqCst) != 0 {
+    if is_telling(one, conn, &receiver) && set.sleepers.load(Ordering::SeqCst) != 0 {
         wake_sleepers(set, one);
     }
     if set.is_foreign() {

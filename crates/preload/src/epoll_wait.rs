@@ -330,7 +330,7 @@ fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
         && set.sleepers.load(Ordering::SeqCst) != 0
         && let Some(one) = set
             .each_hot()
-            .find(|one| one.conn().is_some_and(|conn| is_telling(one, &conn.receiver())))
+            .find(|one| one.conn().is_some_and(|conn| is_telling(one, conn, &conn.receiver())))
     {
         epoll_ctl::wake_sleepers(set, one);
     }
@@ -503,7 +503,7 @@ fn ready(set: &Set, one: &'static Registration) -> u32 {
     let asked = one.asked();
     let mut events = 0;
     let receiver = conn.receiver();
-    let stirs = receiver.is_moved() || is_telling(one, &receiver);
+    let stirs = receiver.is_moved() || is_telling(one, conn, &receiver);
     let idle = one.idle.load(Ordering::Relaxed);
     one.idle.store(idle.wrapping_add(1), Ordering::Relaxed);
     if stirs || idle >= IDLE_LOOKS {
@@ -538,7 +538,7 @@ fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u32 {
         set.kernel_due.store(1, Ordering::Relaxed);
         return 0;
     };
-    if is_telling(one, &receiver) {
+    if is_telling(one, conn, &receiver) {
         if one.asked() & EDGE != 0 {
             one.edge_told.store(receiver.tail_seen(), Ordering::Relaxed);
         }
@@ -592,7 +592,7 @@ fn watch(set: &Set, budget: &mut Budget) -> Watched {
             let Some(conn) = one.conn() else { return false };
             let receiver = conn.receiver();
             receiver.is_moved()
-                || is_telling(one, &receiver)
+                || is_telling(one, conn, &receiver)
                 || receiver.phase() == Phase::Offered && receiver.is_hinted()
         })
     };
@@ -612,7 +612,7 @@ fn park_all(set: &Set) -> Parked {
             index += 1;
             continue;
         };
-        match conn.park_to_sleep(one.at(), |receiver| is_telling(one, receiver)) {
+        match conn.park_to_sleep(one.at(), |receiver| is_telling(one, conn, receiver)) {
             Parked::Not => return Parked::Not,
             Parked::BehindTcp if one.is_armed() && one.asked() & (IN | RDNORM) != 0 => {
                 parked = Parked::BehindTcp;

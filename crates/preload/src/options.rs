@@ -3,7 +3,7 @@
 //! Storey 5: calls.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
@@ -54,6 +54,11 @@ pub unsafe fn setsockopt(
     let ret = kernel();
     if ret == 0 && settings::is_needed_by(fd, level, name) {
         life::leave_to_others(fd);
+    }
+    if let Entry::Conn(conn) = entry
+        && (ret, level, name) == (0, SOL_SOCKET, sys::SO_RCVLOWAT)
+    {
+        conn.set_low_water(fd);
     }
     if let Entry::Conn(conn) = entry
         && (ret, level, name) == (0, SOL_TCP, sys::TCP_INQ)
@@ -143,21 +148,34 @@ pub unsafe fn getsockopt(
     }
     // SAFETY: the program's own arguments.
     let ret = unsafe { real::getsockopt(fd, level, name, value, len) };
-    if ret != 0 || level != SOL_TCP || !matches!(name, TCP_NODELAY | TCP_CORK) {
+    if ret != 0 {
         return ret;
     }
-    if let Entry::Conn(conn) = entry::get(fd)
-        && !conn.is_plain()
-    {
-        let own = if name == TCP_NODELAY { &conn.settings.nodelay } else { &conn.settings.cork };
+    if let Some(own) = own_setting(fd, level, name) {
         // SAFETY: the kernel just wrote up to 4 bytes there.
         unsafe {
-            let bytes = own.load(Ordering::Relaxed).to_ne_bytes();
+            let bytes = own.to_ne_bytes();
             let len = (*len as usize).min(4);
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast::<u8>(), len);
         }
     }
     ret
+}
+
+/// What the program has set, where the kernel has something else.
+fn own_setting(fd: c_int, level: c_int, name: c_int) -> Option<u32> {
+    let is_one = [(SOL_TCP, TCP_NODELAY), (SOL_TCP, TCP_CORK), (SOL_SOCKET, sys::SO_RCVLOWAT)];
+    if !is_one.contains(&(level, name)) {
+        return None;
+    }
+    let conn = entry::conn_of(fd)?;
+    let load = |own: &AtomicU32| own.load(Ordering::Relaxed);
+    match name {
+        sys::SO_RCVLOWAT => Some(load(&conn.settings.low_water)).filter(|bytes| *bytes != 0),
+        _ if conn.is_plain() => None,
+        TCP_NODELAY => Some(load(&conn.settings.nodelay)),
+        _ => Some(load(&conn.settings.cork)),
+    }
 }
 
 /// TCP_ZEROCOPY_RECEIVE maps what came by TCP. What comes before that has to be read, as the

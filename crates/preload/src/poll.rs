@@ -384,7 +384,7 @@ fn fall_asleep(conn: &'static Conn, one: &PollFd) -> Parked {
     let Ok(_rx) = conn.lock_rx(one.fd) else { return Parked::Whole };
     conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
     if one.events & (POLLIN | POLLRDNORM) != 0 {
-        return conn.park_to_sleep(one.fd, |receiver| receiver.has_ring_next());
+        return conn.park_to_sleep(one.fd, |receiver| conn.has_ring_next(receiver));
     }
     // With unread bytes too.
     if conn.park_rx(&conn.receiver()) { Parked::Whole } else { Parked::Not }
@@ -401,7 +401,7 @@ fn is_readable(conn: &'static Conn, fd: c_int) -> bool {
     let Ok(_rx) = conn.lock_rx(fd) else { return false };
     let receiver = conn.receiver();
     match receiver.look(|| conn.read_position()) {
-        Ok(View::Ring { .. }) => true,
+        Ok(View::Ring { unread_bytes }) => unread_bytes >= conn.low_water(),
         Ok(_) => false,
         // The next call reports the reset.
         Err(_) => true,

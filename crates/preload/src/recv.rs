@@ -51,7 +51,11 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
         // Not before the lock is held.
         blocks: false,
         peeks,
-        all: flags & MSG_WAITALL != 0 && !peeks,
+        least_bytes: match flags & MSG_WAITALL {
+            _ if peeks => 1,
+            0 => to.len_bytes.min(conn.low_water() as usize),
+            _ => to.len_bytes,
+        },
     };
     let io = Io { conn, fd, to, flags, sleep: Sleep::Recv };
     spin::wait(&mut Call { io, receive: Receive::new(asks), awaits: None, handled, id })
@@ -326,6 +330,7 @@ impl Source for Locked<'_, '_> {
         if let Some(offset) = offset {
             tcp::set_peek_offset(self.io.fd, offset.saturating_sub(len));
         }
+        self.io.conn.follow_low_water(self.io.fd);
         self.io.conn.side().rx.ring_bytes.add(len as u64);
         let cpu = self.io.conn.shown_cpu();
         if self.receiver.block.receiver_cpu() != cpu {

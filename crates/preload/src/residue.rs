@@ -136,6 +136,10 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         read_before: conn.read_before(),
         linger: linger(fd),
     };
+    if conn.low_water() > 1 {
+        // Whoever reads on knows it from the kernel alone.
+        tcp::set_low_water(fd, conn.low_water());
+    }
     let memfd = Memfd::create(CHANNEL_AT + layout::channel_bytes(max_class))?;
     let ring_bytes = class_bytes(receiver.class()) as usize;
     // SAFETY: all of it is mapped while the locks are held.

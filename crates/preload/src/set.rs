@@ -634,8 +634,9 @@ impl Set {
 
     /// Whether a wait would tell of ring bytes. Under the lock.
     fn tells(&self) -> bool {
-        let tells =
-            |one: &Registration| one.conn().is_some_and(|conn| is_telling(one, &conn.receiver()));
+        let tells = |one: &Registration| {
+            one.conn().is_some_and(|conn| is_telling(one, conn, &conn.receiver()))
+        };
         self.each_hot().any(tells)
     }
 
@@ -760,12 +761,13 @@ impl Set {
 /// are asked for and not told of yet. Under the receive lock, or as a hint.
 pub fn is_telling(
     one: &Registration,
+    conn: &Conn,
     receiver: &yasmin_ring::Receiver<'_, yasmin_ring::Pages>,
 ) -> bool {
     let asked = one.asked();
     one.is_armed()
         && asked & (IN | RDNORM) != 0
-        && receiver.has_ring_next()
+        && conn.has_ring_next(receiver)
         && (asked & EDGE == 0 || one.edge_told.load(Ordering::Relaxed) != receiver.tail_seen())
 }
 

@@ -66,7 +66,9 @@ pub fn ahead(fd: c_int) -> Ahead {
     if is_at_error || queue(fd, sys::SIOCATMARK) == Some(1) {
         return Ahead::Stop;
     }
-    if found & sys::POLLIN != 0 { Ahead::Bytes } else { Ahead::Nothing }
+    // poll does not tell of fewer than SO_RCVLOWAT.
+    let is_some = found & sys::POLLIN != 0 || queue(fd, FIONREAD).is_some_and(|len| len > 0);
+    if is_some { Ahead::Bytes } else { Ahead::Nothing }
 }
 
 /// Whether an urgent byte is among what is unread, and the program has not taken it.
@@ -241,4 +243,9 @@ pub fn poll(fd: c_int, events: i16, timeout: Timeout) -> Ret {
         1.. => Ret::from(one.revents),
         _ => -(sys::errno() as Ret),
     }
+}
+
+/// SO_RCVLOWAT, in bytes.
+pub fn set_low_water(fd: c_int, bytes: u32) {
+    sys::setsockopt_bytes(fd, sys::SOL_SOCKET, sys::SO_RCVLOWAT, &bytes.to_ne_bytes());
 }

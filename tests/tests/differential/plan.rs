@@ -356,12 +356,10 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Not a low-water mark above bytes that are unread: those that lie in the ring are told of
-    /// all the same, as docs/architecture.md says. Nor the times of bytes that came before anybody
-    /// asked for them: the kernel has these only while another socket asks, and a ring has none.
+    /// Not the times of bytes that came before anybody asked for them: the kernel has these only
+    /// while another socket asks, and a ring has none.
     fn set(&mut self, target: &Target, option: &str, value: i32) -> Result<(), String> {
-        let looks_back = option == "lowat" && value > 1 || option.starts_with("timestamp");
-        if looks_back && self.unread(target)? > 0 {
+        if option.starts_with("timestamp") && self.unread(target)? > 0 {
             return Ok(());
         }
         let command = option_command(&target.name, option, value);

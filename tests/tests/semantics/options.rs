@@ -4,6 +4,8 @@
 
 use yasmin_tests::process::eventually;
 
+use yasmin_tests::script::Duo;
+
 use crate::check;
 
 #[test]
@@ -112,6 +114,73 @@ fn corked_from_the_start() {
             duo.b("recvall C 3200");
         }
         duo.prove("C");
+    });
+}
+
+/// Some of what the program waits for lies in the ring already, and the rest comes by TCP.
+#[test]
+fn a_low_water_mark_above_what_is_unread() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        duo.a("send C 100");
+        duo.b("awaitunread C 100");
+        duo.b("set C lowat 150");
+        duo.b("get C lowat");
+        let waits = |duo: &mut Duo| {
+            duo.b("epwait E 0");
+            duo.b("poll C in 0");
+            duo.b("select C 0");
+        };
+        waits(duo);
+        duo.a("send C 49");
+        duo.b("awaitunread C 149");
+        waits(duo);
+        duo.b("async T poll C in 5000");
+        duo.b("asleep T");
+        duo.a("send C 1");
+        duo.b("join T");
+        waits(duo);
+        duo.b("recv C 60");
+        waits(duo);
+        duo.b("async T recv C 1000");
+        duo.b("asleep T");
+        duo.a("send C 149");
+        duo.b("asleep T");
+        duo.a("send C 1");
+        duo.b("join T");
+        duo.b("get C lowat");
+        waits(duo);
+        duo.a("send C 149");
+        duo.b("awaitunread C 149");
+        waits(duo);
+        duo.b("set C lowat 1");
+        waits(duo);
+        duo.b("recv C 200");
+    });
+}
+
+/// A call that finds less than it wants waits, as the kernel does, until as many come anew.
+#[test]
+fn a_low_water_mark_and_shorter_calls() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 100");
+        duo.b("awaitunread C 100");
+        duo.b("set C lowat 150");
+        duo.b("recv C 40");
+        duo.b("recv C 40 dontwait");
+        duo.b("async T recv C 70");
+        duo.b("asleep T");
+        duo.a("send C 149");
+        duo.b("asleep T");
+        duo.a("send C 1");
+        duo.b("join T");
+        duo.b("recv C 200 dontwait");
+        duo.a("send C 200");
+        duo.b("poll C in 5000");
+        duo.b("recv C 200 waitall");
     });
 }
 

@@ -92,11 +92,15 @@ pub struct Settings {
     pub kernel_corked: AtomicU32,
     /// Not 0: the program wants to be told with what it receives how much is unread (TCP_INQ).
     pub tells_unread: AtomicU32,
+    /// SO_RCVLOWAT, if the program has set it; see `Conn::set_low_water`.
+    pub low_water: AtomicU32,
 }
 
 impl Settings {
     pub fn reset(&self) {
-        zero([&self.nodelay, &self.cork, &self.kernel_corked, &self.tells_unread]);
+        let inquiry = [&self.tells_unread, &self.low_water];
+        zero([&self.nodelay, &self.cork, &self.kernel_corked]);
+        zero(inquiry);
     }
 }
 
