@@ -30,7 +30,7 @@ use desk::Desk;
 use leaving::Left;
 use losses::Losses;
 use pairs::{End, Outcome, Pairs, Pending};
-use plugging::Part;
+use plugging::{FREED_WITHIN, Part};
 use qmp::{Heard, Qmp};
 use region::Region;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -283,7 +283,9 @@ impl Host {
         let again = streams.filter_map(Stream::next_expiry).min();
         let has_visitors = self.desk.as_ref().is_some_and(Desk::is_busy);
         let is_busy = has_visitors || !self.shared.is_empty() || !self.pending.is_empty();
-        let busy = is_busy.then(|| now + Duration::from_secs(1));
+        let is_freeing = self.shared.iter().any(|shared| shared.parts.iter().any(Part::is_freeing));
+        let again_after = if is_freeing { FREED_WITHIN } else { Duration::from_secs(1) };
+        let busy = is_busy.then(|| now + again_after);
         let at = [again, busy].into_iter().flatten().min();
         let timeout = at.map(|at| {
             let left = at.saturating_duration_since(now).max(Duration::from_millis(1));

@@ -3,8 +3,12 @@
 //! ```text
 //!  Absent ─ object-add ─▶ Making ─ device_add ─▶ Plugging ──▶ Plugged { slot }
 //!    ▲                                                             │ device_del
-//!    └──────── object-del ──── Removing ◀── DEVICE_DELETED ── Unplugging
+//!    └─ Freeing ◀─ object-del ─ Removing ◀── DEVICE_DELETED ── Unplugging
 //! ```
+//!
+//! QEMU frees the memory's block only when its last thread has let go of the map of memory before,
+//! some time after `object-del`. A guest that moves meanwhile moves with a block that comes and goes:
+//! its new QEMU refuses it, or runs it on wrong memory. So a part is absent when the block is.
 //!
 //! A device's id is `yasmin-NUMBER-SLOT`, its memory's the same with `-memory`: so what an earlier
 //! broker left is known by its names.
@@ -14,6 +18,9 @@ use super::region::REGION_BYTES;
 use super::{FromHost, Host};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+
+/// How often QEMU is asked whether it has freed a block.
+pub const FREED_WITHIN: Duration = Duration::from_millis(20);
 
 /// A guest whose system is just starting does not hear that a device is to go: it is asked again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -39,9 +46,19 @@ pub enum Part {
     Removing {
         slot: String,
     },
+    Freeing {
+        slot: String,
+        is_asked: bool,
+        /// When to ask again.
+        after: Option<Instant>,
+    },
 }
 
 impl Part {
+    pub const fn is_freeing(&self) -> bool {
+        matches!(self, Self::Freeing { .. })
+    }
+
     pub const fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }
@@ -53,7 +70,8 @@ impl Part {
             | Self::Plugging { slot }
             | Self::Plugged { slot }
             | Self::Unplugging { slot }
-            | Self::Removing { slot } => Some(slot),
+            | Self::Removing { slot }
+            | Self::Freeing { slot, .. } => Some(slot),
         }
     }
 }
@@ -67,6 +85,7 @@ pub enum Purpose {
     Plug(u64),
     Unplug(u64),
     Remove(u64),
+    ListBlocks(u64),
     /// Of no region that there is.
     Clean,
 }
@@ -146,6 +165,16 @@ impl Host {
                     self.ask(guest, Purpose::Unplug(number), "device_del", &arguments);
                     self.shared[at].again_at[side] = now + AGAIN_AFTER;
                 }
+                Part::Freeing { slot, is_asked: false, after }
+                    if after.is_none_or(|after| now >= after) =>
+                {
+                    // The only way to learn it that every QEMU has, though its answer is text.
+                    let arguments = json!({ "command-line": "info ramblock" });
+                    let purpose = Purpose::ListBlocks(number);
+                    self.ask(guest, purpose, "human-monitor-command", &arguments);
+                    let after = Some(now + FREED_WITHIN);
+                    self.shared[at].parts[side] = Part::Freeing { slot, is_asked: true, after };
+                }
                 _ => {}
             }
         }
@@ -199,6 +228,10 @@ impl Host {
                 tracing::warn!("guest {name}: its QEMU does not say what it has: {why}");
                 None
             }
+            Heard::Done(Purpose::ListBlocks(number), text) => {
+                self.found_blocks(guest, number, text.as_str().unwrap_or_default());
+                None
+            }
             Heard::Done(purpose, _) => {
                 self.went_on(guest, &purpose);
                 None
@@ -232,16 +265,32 @@ impl Host {
                 self.tell(guest, FromHost::Plugged { region: number });
                 Part::Plugged { slot }
             }
-            (Purpose::Remove(_), Part::Removing { .. }) => Part::Absent,
+            (Purpose::Remove(_), Part::Removing { slot }) => {
+                Part::Freeing { slot, is_asked: false, after: None }
+            }
             (_, part) => part,
         };
         self.shared[at].parts[side] = next;
+    }
+
+    /// Which blocks of memory QEMU has, by their names.
+    fn found_blocks(&mut self, guest: usize, number: u64, text: &str) {
+        let Some((at, side)) = self.place(guest, number) else { return };
+        let part = &mut self.shared[at].parts[side];
+        if let Part::Freeing { slot, is_asked, .. } = part {
+            if text.contains(&memory_id(number, slot)) {
+                *is_asked = false;
+            } else {
+                *part = Part::Absent;
+            }
+        }
     }
 
     fn refused(&mut self, guest: usize, purpose: &Purpose, why: String) -> Option<(usize, String)> {
         let (Purpose::Make(number)
         | Purpose::Plug(number)
         | Purpose::Unplug(number)
+        | Purpose::ListBlocks(number)
         | Purpose::Remove(number)) = *purpose
         else {
             return None;
@@ -268,6 +317,11 @@ impl Host {
                 self.shared[at].parts[side] = Part::Absent;
                 None
             }
+            (Purpose::ListBlocks(_), Part::Freeing { .. }) => {
+                crate::rarely::warn!("QEMU of {name} does not say when memory is free: {why}");
+                self.shared[at].parts[side] = Part::Absent;
+                None
+            }
             _ => None,
         }
     }
@@ -281,7 +335,7 @@ impl Host {
         };
         let shared = &mut self.shared[at];
         match shared.parts[side] {
-            Part::Removing { .. } => return,
+            Part::Removing { .. } | Part::Freeing { .. } => return,
             // Its memory could not go before it had.
             Part::Absent => return self.ask(guest, Purpose::Clean, "object-del", &memory),
             _ => {}
