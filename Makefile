@@ -15,6 +15,8 @@
 # make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
 # make vm-bench       what paths between the guests give, in virtual time
 # make kvm-test       QEMU guests that share memory, and checks inside; by hand
+# make kvm-migrations  a guest moves again and again under checked streams: VM="--moves 100"; by hand
+# make kvm-bench      programs in two such guests: virtio-net against yasmin run; VM="--rounds 3"; by hand
 # make kvm-up, kvm-down the same guests to work in: tests/vm/kvm.py exec a|b COMMAND
 # make install        to $(DESTDIR)$(PREFIX); make uninstall takes exactly that away again
 
@@ -62,7 +64,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 
 .PHONY: soak cost runtimes build surface demo perf lab test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
-.PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm kvm-up kvm-down kvm-test
+.PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -249,6 +251,12 @@ kvm-down:
 
 kvm-test: needs-vm
 	@tests/vm/kvm_test.py $(VM)
+
+kvm-migrations: needs-vm
+	@tests/vm/kvm_migrations.py $(VM)
+
+kvm-bench: needs-vm
+	@tests/vm/kvm_bench.py $(VM)
 
 # Discovery, pinning, cpusets and unplugged CPUs on an emulated machine with two nodes; by hand.
 numa-test: build

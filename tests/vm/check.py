@@ -1,5 +1,8 @@
 """What the checks in tests/ share: running things in domains, and running the checks themselves."""
+import argparse
 import inspect
+import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -68,3 +71,22 @@ def main(names):
             lab.show_console(40)
     print(f"{len(chosen) - len(failures)} of {len(chosen)} checks passed", flush=True)
     return 1 if failures or not chosen else 0
+
+
+def command(about, machine, clean_up=lambda: None):
+    """The command line of a lab's tests. `machine`: the module that boots it (is_up, down, `up` as a program)."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--keep", action="store_true", help="leave the lab up")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    # Ended from outside, it ends what it booted too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    was_up = machine.is_up()
+    if not was_up and subprocess.run([sys.executable, machine.__file__, "up"]).returncode:
+        sys.exit(1)
+    try:
+        sys.exit(main(options.names))
+    finally:
+        clean_up()
+        if not was_up and not options.keep:
+            machine.down()

@@ -27,10 +27,11 @@ import time
 
 os.environ.setdefault("YASMIN_VM_RUN", "kvm")
 import lab  # noqa: E402
-from lab import GUESTS, IMAGES, RUN, STATE, Lost, execute, fail, say  # noqa: E402
+from lab import GUESTS, RUN, STATE, Lost, execute, fail, say  # noqa: E402
 
 # Of this lab alone: another YASMIN_VM_RUN can be up beside it.
 NAMESPACE = f"yasmin-{os.path.basename(RUN)}"
+IMAGES = os.path.join(RUN, "images")
 HOSTS = os.path.join(RUN, "hosts")
 REGIONS = os.path.join(RUN, "regions")
 SLOTS = 3
@@ -165,26 +166,18 @@ def await_guests(names, ports, pids, timeout_s=BOOT_TIMEOUT_S):
                 pass
             if not lab.alive(pids[name]) or time.monotonic() - started > timeout_s:
                 for path in (os.path.join(RUN, f"{name}.log"), console_path(name)):
-                    show(path, 40)
+                    lab.show(path, 40)
                 down()
                 fail(f"guest {name} does not answer")
             time.sleep(0.2)
         say(f"{time.monotonic() - started:5.1f} s  guest {name} answers")
 
 
-def show(path, lines):
-    try:
-        with open(path, errors="replace") as file:
-            print("".join(file.readlines()[-lines:]), file=sys.stderr, end="")
-    except OSError as error:
-        say(f"no console: {error}")
-
-
 def up(options):
     if not shutil.which("qemu-system-x86_64"):
         fail("qemu-system-x86_64 is missing: apt-get install qemu-system-x86")
     down(quiet=True)
-    if subprocess.run([os.path.join(lab.HERE, "kvm-images")]).returncode:
+    if subprocess.run([os.path.join(lab.HERE, "kvm-images"), IMAGES]).returncode:
         fail("the images cannot be built")
     os.makedirs(RUN, exist_ok=True)
     names = list(GUESTS[: options.guests])
@@ -268,14 +261,7 @@ def main():
     start.add_argument("--guests", type=int, default=2, choices=range(1, len(GUESTS) + 1))
     start.add_argument("--memory", type=int, default=768, help="MiB for each guest")
     start.add_argument("--lifetime", type=int, default=3600, help="seconds")
-    inside = commands.add_parser("exec")
-    inside.add_argument("--timeout", type=int, default=60)
-    inside.add_argument("domain")
-    inside.add_argument("command", nargs=argparse.REMAINDER)
-    push = commands.add_parser("push")
-    push.add_argument("domain")
-    push.add_argument("file")
-    push.add_argument("path")
+    lab.add_inside(commands)
     console = commands.add_parser("console")
     console.add_argument("domain")
     console.add_argument("lines", type=int, nargs="?", default=100)
@@ -290,22 +276,9 @@ def main():
     elif options.what == "hosts":
         print(HOSTS)
     elif options.what == "console":
-        show(console_path(options.domain), options.lines)
+        lab.show(console_path(options.domain), options.lines)
     else:
-        port = lab.state()["ports"].get(options.domain) or fail(f"no domain {options.domain}")
-        try:
-            if options.what == "push":
-                with open(options.file, "rb") as file:
-                    data = file.read()
-                command = f"cat >'{options.path}' && chmod 755 '{options.path}'"
-                status, output = execute(port, command, stdin=data)
-                print(output.decode(errors="replace"), end="")
-            else:
-                status, _ = execute(port, " ".join(options.command), timeout_s=options.timeout,
-                                    output=sys.stdout.buffer)
-        except Lost as error:
-            fail(f"{options.domain} does not answer: {error}")
-        sys.exit(status)
+        lab.inside(options)
 
 
 if __name__ == "__main__":

@@ -47,12 +47,17 @@ def fail(text, console=False):
     sys.exit(1)
 
 
-def show_console(lines):
+def show(path, lines):
+    """The end of a log."""
     try:
-        with open(CONSOLE, errors="replace") as file:
+        with open(path, errors="replace") as file:
             print("".join(file.readlines()[-lines:]), file=sys.stderr, end="")
     except OSError as error:
         say(f"no console: {error}")
+
+
+def show_console(lines):
+    show(CONSOLE, lines)
 
 
 class Lost(Exception):
@@ -130,10 +135,19 @@ def free_ports(count):
 def alive(pid):
     """Whether our QEMU still runs: not only some process of that number."""
     try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return IMAGES in file.read()
+        for _ in range(100):
+            with open(f"/proc/{pid}/cmdline") as file:
+                if line := file.read():
+                    return RUN + os.sep in line
+            # Who is ended and not reaped has no arguments, nor has, for a moment, who is about to be a QEMU:
+            # exec closes what tells Popen of its success before it sets them.
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rsplit(")", 1)[1].split()[0] in "ZX":
+                    return False
+            time.sleep(0.01)
     except OSError:
-        return False
+        pass
+    return False
 
 
 def is_up():
@@ -220,6 +234,35 @@ def up(options):
     say(f"{time.monotonic() - started:5.1f} s  all answer: {', '.join(domains)}")
 
 
+def add_inside(commands):
+    """The words `exec` and `push` of a lab's command line, which `inside` does."""
+    execs = commands.add_parser("exec")
+    execs.add_argument("--timeout", type=int, default=60)
+    execs.add_argument("domain")
+    execs.add_argument("command", nargs=argparse.REMAINDER)
+    push = commands.add_parser("push")
+    push.add_argument("domain")
+    push.add_argument("file")
+    push.add_argument("path")
+
+
+def inside(options, stdin=b"", console=False):
+    """Runs a command in a domain, or copies a file into it; ends with the status of that."""
+    port = state()["ports"].get(options.domain) or fail(f"no domain {options.domain}")
+    try:
+        if options.what == "push":
+            with open(options.file, "rb") as file:
+                data = file.read()
+            status, output = execute(port, f"cat >'{options.path}' && chmod 755 '{options.path}'", stdin=data)
+            print(output.decode(errors="replace"), end="")
+        else:
+            status, _ = execute(port, " ".join(options.command), stdin=stdin, timeout_s=options.timeout,
+                                output=sys.stdout.buffer)
+    except Lost as error:
+        fail(f"{options.domain} does not answer: {error}", console=console)
+    sys.exit(status)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(dest="what", required=True)
@@ -229,14 +272,7 @@ def main():
     boot.add_argument("--icount", action="store_true")
     boot.add_argument("--debug", action="store_true", help="guests whose kernels poison freed memory and check what surrounds objects")
     boot.add_argument("--lifetime", type=int, default=3600, help="seconds")
-    inside = commands.add_parser("exec")
-    inside.add_argument("--timeout", type=int, default=60)
-    inside.add_argument("domain")
-    inside.add_argument("command", nargs=argparse.REMAINDER)
-    push = commands.add_parser("push")
-    push.add_argument("domain")
-    push.add_argument("file")
-    push.add_argument("path")
+    add_inside(commands)
     console = commands.add_parser("console")
     console.add_argument("lines", type=int, nargs="?", default=100)
     commands.add_parser("down")
@@ -249,21 +285,7 @@ def main():
     elif options.what == "console":
         show_console(options.lines)
     else:
-        port = state()["ports"].get(options.domain) or fail(f"no domain {options.domain}")
-        try:
-            if options.what == "push":
-                with open(options.file, "rb") as file:
-                    data = file.read()
-                command = f"cat >'{options.path}' && chmod 755 '{options.path}'"
-                status, output = execute(port, command, stdin=data)
-                print(output.decode(errors="replace"), end="")
-            else:
-                data = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
-                status, _ = execute(port, " ".join(options.command), stdin=data,
-                                    timeout_s=options.timeout, output=sys.stdout.buffer)
-        except Lost as error:
-            fail(f"{options.domain} does not answer: {error}", console=True)
-        sys.exit(status)
+        inside(options, b"" if sys.stdin.isatty() or options.what == "push" else sys.stdin.buffer.read(), console=True)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,9 @@ const PLUGGED_WITHIN: Duration = Duration::from_secs(20);
 /// Guests have so long to let their memory go, when the broker ends.
 const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 
-/// A guest's broker that goes on in a session that is over is told so after that long.
+/// A guest's broker that goes on in a session that is over is told so after so long, then after longer.
 const REMIND_AFTER: Duration = Duration::from_secs(1);
+const REMIND_AFTER_MOST: Duration = Duration::from_secs(60);
 
 /// Pairs of ends that wait for memory.
 const PENDING_MAX: usize = 1024;
@@ -70,6 +71,8 @@ struct Guest {
     session: u64,
     /// Until then messages of another session are those that were under way when this one began.
     remind_at: Instant,
+    /// How long after the next session's beginning that will be.
+    remind_after: Duration,
     /// It has said something in this session.
     is_heard: bool,
 }
@@ -210,6 +213,7 @@ impl Host {
             is_known: false,
             session: 0,
             remind_at: now,
+            remind_after: REMIND_AFTER,
             is_heard: false,
         };
         let class = args.max_class.min(args.host_class);
@@ -320,7 +324,8 @@ impl Host {
         self.forget_guest(number);
         let guest = &mut self.guests[number];
         guest.session = random().max(1);
-        guest.remind_at = now + REMIND_AFTER;
+        guest.remind_at = now + guest.remind_after;
+        guest.remind_after = (guest.remind_after * 2).min(REMIND_AFTER_MOST);
         let begin = FromHost::Begin { version: UPLINK_VERSION };
         guest.port.send(&begin.encode(guest.session));
         for at in 0..self.shared.len() {
@@ -404,7 +409,9 @@ impl Host {
                 false
             }
             Ok(message) if session_of(raw) == guest.session => {
-                self.guests[number].is_heard = true;
+                let guest = &mut self.guests[number];
+                (guest.is_heard, guest.remind_after) = (true, REMIND_AFTER);
+                guest.remind_at = guest.remind_at.min(now + REMIND_AFTER);
                 self.said(number, message, now);
                 false
             }

@@ -485,6 +485,31 @@ fn a_guest_that_missed_a_sessions_beginning_is_told_again() {
 }
 
 #[test]
+fn a_guest_that_stays_in_another_session_is_told_ever_more_rarely() {
+    let mut lab = Lab::new("rarely");
+    lab.turns(100);
+    for _ in 0..2 {
+        // Heard in its session, it is told soon again.
+        lab.machines[0].say(ToHost::Withdraw { id: 7 });
+        lab.turns(100);
+        let mut seconds_begun = Vec::new();
+        for second in 0..=190 {
+            let session = lab.host.guests[0].session;
+            lab.machines[0].session = 1;
+            lab.machines[0].say(ToHost::Withdraw { id: 7 });
+            lab.now += Duration::from_millis(980);
+            lab.turns(1);
+            if lab.host.guests[0].session != session {
+                seconds_begun.push(second);
+            }
+        }
+        let gaps: Vec<_> = seconds_begun.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(gaps, [1, 2, 4, 8, 16, 32, 60, 60]);
+        lab.machines[0].session = lab.host.guests[0].session;
+    }
+}
+
+#[test]
 fn what_was_under_way_when_a_session_began_begins_no_other() {
     let mut lab = Lab::new("under-way");
     lab.turns(100);
