@@ -53,12 +53,17 @@ def redis(prefix, options):
     return float(re.search(r'"GET","([\d.]+)"', said)[1])
 
 
+def short_connections(prefix):
+    # By the library's own judgement: a short connection is not worth a channel.
+    return redis(prefix.replace("YASMIN_PROMOTE_MESSAGES=0 ", ""), "-c 1 -k 0 -n 200")
+
+
 # What, and whether more is better.
 FIGURES = {
     "ping-pong of 64 B, us": (ping_pong_us, False),
     "iperf3, one stream, Gbit/s": (iperf_gbit_s, True),
     "redis-benchmark GET, 50 clients, 1/s": (lambda prefix: redis(prefix, "-c 50 -n 10000"), True),
-    "redis-benchmark GET, each on a new connection, 1/s": (lambda prefix: redis(prefix, "-c 1 -k 0 -n 200"), True),
+    "redis-benchmark GET, each on a new connection, 1/s": (short_connections, True),
 }
 
 

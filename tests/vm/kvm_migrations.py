@@ -19,7 +19,7 @@ from check import Failed, finish
 from check_kvm_host import host
 from check_kvm_memory import no_oops
 
-STREAM_BYTES = 600_000_000
+STREAM_BYTES = 1_200_000_000
 
 
 def move_once():

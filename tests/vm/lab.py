@@ -11,6 +11,7 @@ With --icount virtual time counts instructions (2 ns each): repeats agree whatev
 about twice the wall time. The machine ends by itself after its lifetime (default: an hour).
 """
 import argparse
+import glob
 import json
 import os
 import shutil
@@ -57,7 +58,9 @@ def show(path, lines):
 
 
 def show_console(lines):
-    show(CONSOLE, lines)
+    """The end of the host's console, or of each guest's."""
+    for path in [CONSOLE] if os.path.exists(CONSOLE) else sorted(glob.glob(os.path.join(RUN, "*.console"))):
+        show(path, lines)
 
 
 class Lost(Exception):
