@@ -515,7 +515,8 @@ fn ready(set: &Set, one: &'static Registration) -> u32 {
         // All is the kernel's now, and nothing keeps the connection mapped any more.
         return events;
     }
-    let wants_out = asked & (OUT | WRNORM) != 0;
+    // Once the kernel alone has told of it, nobody else may tell again.
+    let wants_out = asked & (OUT | WRNORM) != 0 && !one.is_kernels_alone();
     if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(one, conn)) {
         // An edge tells of everything that is ready, and of this one the kernel knows nothing.
         let asks_kernel = || asked & EDGE != 0 && one.poll_now(sys::POLLOUT) != 0;

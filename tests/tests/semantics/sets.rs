@@ -41,6 +41,28 @@ fn one_shot_of_what_lies_in_the_ring() {
     });
 }
 
+/// The kernel told of it, by the program's own data: room in a ring that opens later is no news.
+#[test]
+fn one_shot_of_room_is_told_once() {
+    check(|duo| {
+        for events in ["in+out+oneshot", "out+oneshot"] {
+            duo.warm("C");
+            duo.b("epoll E");
+            duo.b(&format!("epadd E C {events}"));
+            duo.b("epwait E 1000");
+            duo.round_trips("C", 8);
+            duo.b("epwait E 0");
+            duo.b(&format!("epmod E C {events}"));
+            duo.b("epwait E 1000");
+            duo.round_trips("C", 8);
+            duo.b("epwait E 0");
+            duo.b("close E");
+            duo.b("close C");
+            duo.a("close C");
+        }
+    });
+}
+
 /// The set has it, though the ring told of it a moment ago and the kernel was not asked since.
 #[test]
 fn one_shot_that_was_told_is_there_still() {
