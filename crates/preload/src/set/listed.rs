@@ -39,7 +39,8 @@ impl Listed {
     }
 }
 
-/// The kernel's list of the set at `fd`, one by one. False: it cannot be read.
+/// The kernel's list of the set at `fd`, one by one. False: it cannot be read, or not all of it
+/// (Linux before 4.13 names no inodes).
 fn for_each(fd: c_int, mut each: impl FnMut(&Listed)) -> bool {
     let Some(file) = open(fd) else { return false };
     let mut text = [0u8; 1024];
@@ -55,8 +56,15 @@ fn for_each(fd: c_int, mut each: impl FnMut(&Listed)) -> bool {
         held += len as usize;
         let mut done = 0;
         while let Some(len) = text[done..held].iter().position(|byte| *byte == b'\n') {
-            if let Some(listed) = Listed::parse(&text[done..done + len]) {
-                each(&listed);
+            let line = &text[done..done + len];
+            match Listed::parse(line) {
+                Some(listed) => each(&listed),
+                None if line.starts_with(b"tfd") => {
+                    sys::close(file);
+                    return false;
+                }
+                // The file's own position, flags and the like.
+                None => {}
             }
             done += len + 1;
         }
