@@ -183,7 +183,7 @@ impl Interests for Call<'_> {
         let found = self.step(budget.is_some_and(Budget::is_spent));
         let done = self.receive.done;
         if done > before {
-            set::shown::was_read(self.io.fd);
+            set::shown::was_read(self.io.conn, self.io.fd);
         }
         match found {
             Ok(Found::Nothing) if done > before => Found::Part,

@@ -256,6 +256,45 @@ fn ring_bytes_that_overtake_tcp_bytes() {
     });
 }
 
+/// The same in a set that another one watches, which tells of ring bytes once TCP's are read.
+#[test]
+fn ring_bytes_that_overtake_tcp_bytes_in_a_nested_set() {
+    if !netns::allowed() {
+        eprintln!("skipped: namespaces need root");
+        return;
+    }
+    compare_on(Net::Netns, peer!("script"), |duo| {
+        duo.warm("C");
+        if let Err(error) = duo.lab.limit(Some(100_000)) {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        for (nth, how) in ["in", "in+et", "in+oneshot"].into_iter().enumerate() {
+            duo.b(&format!("epoll I{nth}"));
+            duo.b(&format!("epoll O{nth}"));
+            duo.b(&format!("epadd O{nth} I{nth} in+oneshot"));
+            duo.b("poll C in 20");
+            duo.a("send C 5000");
+            let mut left: i64 = 5800;
+            left -= duo.quiet_b("recv C 4000 dontwait").parse().unwrap_or(0);
+            duo.a("send C 800");
+            duo.b(&format!("epadd I{nth} C {how}"));
+            while left > 800 {
+                let part = duo.quiet_b(&format!("recv C {}", left - 800));
+                left -= part.parse::<i64>().expect("bytes");
+            }
+            duo.b("awaitunread C 800");
+            duo.b(&format!("epwait O{nth} 0"));
+            duo.b(&format!("epwait I{nth} 0"));
+            duo.b("recvall C 800");
+            duo.b(&format!("epmod O{nth} I{nth} in"));
+            duo.b(&format!("epwait O{nth} 0"));
+            duo.b(&format!("epdel I{nth} C"));
+        }
+        duo.prove_one_way("C");
+    });
+}
+
 /// Bytes in a ring and room on another connection: each wait tells of both.
 #[test]
 fn one_wait_tells_of_all() {

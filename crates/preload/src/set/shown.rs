@@ -4,7 +4,7 @@
 //!
 //! What must stay true: whatever changes what a wait on such a set would tell of by rings is
 //! followed by `Set::show`. That is a wait, a registration that comes, changes or goes, and a
-//! read.
+//! read: of the last ring bytes, or of the last that TCP had before them.
 //!
 //! Storey 3: connection.
 
@@ -12,6 +12,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use super::{ADD, DEL, FOR_GOOD, IN, NESTED, POLLED, Set, UNUSED};
+use crate::conn::Conn;
 use crate::sys::{self, EpollEvent, call};
 use crate::table;
 
@@ -22,6 +23,8 @@ pub const DATA: u64 = 0x59a6_7368_6f77_6e21;
 static ALWAYS: AtomicI32 = AtomicI32::new(0);
 /// How many sets have it.
 static SHOWING: AtomicU32 = AtomicU32::new(0);
+/// 1: some set is looked at as a descriptor, or was once.
+static IS_ANY_LOOKED_AT: AtomicU32 = AtomicU32::new(0);
 
 fn always_readable() -> Option<c_int> {
     const EFD_NONBLOCK_CLOEXEC: c_int = 0o4000 | 0o2000000;
@@ -50,19 +53,25 @@ fn always_readable() -> Option<c_int> {
     Some(number)
 }
 
-/// Ring bytes of the connection behind `fd` were read.
-pub fn was_read(fd: c_int) {
-    if SHOWING.load(Ordering::Relaxed) == 0 {
+/// Bytes of the connection behind `fd` were read.
+pub fn was_read(conn: &Conn, fd: c_int) {
+    // What TCP had before them is gone, maybe, and a wait tells of ring bytes by now.
+    let may_begin = || {
+        IS_ANY_LOOKED_AT.load(Ordering::Relaxed) != 0
+            && conn.pin(fd).is_some_and(|_pin| conn.has_ring_next(&conn.receiver()))
+    };
+    if SHOWING.load(Ordering::Relaxed) == 0 && !may_begin() {
         return;
     }
+    let may_change = |set: &Set| set.shows() || set.is_looked_at();
     if let Some(_registry) = super::REGISTRY.acquire() {
-        let shows = |one: &super::Registration| one.set().is_some_and(Set::shows);
-        if !super::registration::at(fd).any(shows) {
+        let is_in_one = |one: &super::Registration| one.set().is_some_and(may_change);
+        if !super::registration::at(fd).any(is_in_one) {
             return;
         }
     }
     for set in super::all() {
-        if set.shows()
+        if may_change(set)
             && let Some(_guard) = set.lock.acquire()
         {
             set.show();
@@ -76,12 +85,20 @@ impl Set {
         self.showing.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether others look at it as at a descriptor, and the kernel answers them.
+    fn is_looked_at(&self) -> bool {
+        let why = self.foreign.load(Ordering::SeqCst);
+        why & (NESTED | POLLED) != 0 && why & (FOR_GOOD | UNUSED) == 0
+    }
+
     /// Tells the kernel whether a wait on this set would tell of ring bytes, where others look at
     /// it as at a descriptor. Programs that have no library must not find the eventfd in it. Under
     /// the lock.
     pub fn show(&self) {
-        let why = self.foreign.load(Ordering::SeqCst);
-        let is_looked_at = why & (NESTED | POLLED) != 0 && why & (FOR_GOOD | UNUSED) == 0;
+        let is_looked_at = self.is_looked_at();
+        if is_looked_at {
+            IS_ANY_LOOKED_AT.store(1, Ordering::Relaxed);
+        }
         let shows = is_looked_at && self.lent.load(Ordering::Relaxed) == 0 && self.tells();
         if shows == self.shows() {
             return;
