@@ -270,11 +270,15 @@ impl Interests for Waiting<'_> {
 /// One wait tells of all that is ready, as the kernel's does: it is asked unless it had
 /// nothing a moment ago, so that what it has is late by `LOOK_US` at most.
 fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
-    let is_due = is_kernel_due(set);
+    let mut is_due = is_kernel_due(set);
     let hot = set.hot.len();
     let max = wait.max as u32;
     // Rings could fill the program's buffer each time, and nothing else be told.
     let fills = hot >= max || hot.saturating_mul(max) > MERGE_STEPS;
+    if fills && follow_tcp(set) {
+        is_due = true;
+        set.kernel_first.store(0, Ordering::Relaxed);
+    }
     if is_due && fills && set.kernel_first.swap(1, Ordering::Relaxed) == 0 {
         let told = ask_kernel(set, wait, 0);
         if told != 0 {
@@ -284,20 +288,36 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         }
     }
     set.kernel_first.store(0, Ordering::Relaxed);
+    set.follows_tcp.store(0, Ordering::Relaxed);
     let found = collect(set, wait, 0, fills);
     if found > 0 {
         if has_watched {
             set.spin.won();
         }
-        let asks = is_due && !fills && found as u32 != max;
+        let follows = set.follows_tcp.load(Ordering::Relaxed) != 0;
+        let asks = (is_due || follows) && !fills && found as u32 != max;
         let more = if asks { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
         if asks && found + more == max as usize {
             complete(set, wait, found);
         }
-        return Some((found + merge(wait.events, found, more)) as c_int);
+        let more = merge(wait.events, found, more);
+        if follows {
+            turn(wait.events, found, more);
+        }
+        return Some((found + more) as c_int);
     }
     if is_due || !has_watched || wait.timeout.is_now() {
         let told = ask_kernel(set, wait, 0);
+        if told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS {
+            // What came by ring since then came before what the kernel has, unless its sender
+            // says that it did not.
+            let told = told as usize;
+            let more = add_rings(set, wait, told, fills);
+            if set.follows_tcp.load(Ordering::Relaxed) == 0 {
+                turn(wait.events, told, more);
+            }
+            return Some((told + more) as c_int);
+        }
         if told == 0 && wait.timeout.is_now() {
             set.polling.found_nothing(clock::ticks());
         }
@@ -306,6 +326,30 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         }
     }
     None
+}
+
+/// Whether any of the rings may have bytes whose sender did something by TCP before, of which the
+/// kernel was not asked since. Under the lock.
+fn follow_tcp(set: &Set) -> bool {
+    let mut any = false;
+    for one in set.each_hot() {
+        any |= one.conn().is_some_and(|conn| follows_tcp(one, conn));
+    }
+    any
+}
+
+/// The same of one: the kernel has to be asked.
+fn follows_tcp(one: &Registration, conn: &Conn) -> bool {
+    let said = conn.receiver().block.tcp_elsewhere();
+    one.elsewhere_seen.swap(said, Ordering::Relaxed) != said
+}
+
+/// Puts the `second` events behind the `first` before them.
+fn turn(events: *mut EpollEvent, first: usize, second: usize) {
+    if first > 0 && second > 0 {
+        // SAFETY: inside the program's buffer, filled so far; an event has no alignment.
+        unsafe { core::slice::from_raw_parts_mut(events, first + second) }.rotate_left(first);
+    }
 }
 
 /// What the kernel's own wait gave, as the program is to see it. `None`: look at the rings.
@@ -540,6 +584,10 @@ fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u32 {
         return 0;
     };
     if is_telling(one, conn, &receiver) {
+        // After the look, which saw what the sender stored before it published.
+        if follows_tcp(one, conn) {
+            set.follows_tcp.store(1, Ordering::Relaxed);
+        }
         if one.asked() & EDGE != 0 {
             one.edge_told.store(receiver.tail_seen(), Ordering::Relaxed);
         }

@@ -24,7 +24,7 @@ use crate::iov::Buffers;
 use crate::send::Source;
 use crate::sys::{self, IoVec, Ret};
 use crate::table::Way;
-use crate::{entry, guest, in_flight, life, memory, process, promote, recv, send};
+use crate::{elsewhere, entry, guest, in_flight, life, memory, process, promote, recv, send};
 
 /// What `fd` is, and if it is a candidate the mark that keeps it one until the call is over. A
 /// connection never gets a call that took it for a candidate.
@@ -45,6 +45,9 @@ fn entered(fd: c_int, may_offer: bool) -> (Entry, Option<Inside>) {
 #[inline]
 fn counted(fd: c_int, inside: Inside, way: Way, kernel: impl FnOnce() -> isize) -> isize {
     let ret = kernel();
+    if ret > 0 && matches!(way, Way::Out) {
+        elsewhere::note_step();
+    }
     in_flight::leave(fd, inside);
     if let Entry::Candidate(candidate) = entry::get(fd) {
         promote::after_call(fd, candidate, ret, way);

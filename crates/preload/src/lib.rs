@@ -27,6 +27,7 @@ mod broker;
 mod clock;
 mod config;
 mod conn;
+mod elsewhere;
 mod entry;
 mod environment;
 mod epoll_ctl;

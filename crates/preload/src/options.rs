@@ -9,7 +9,8 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
-    broker, guest, handover, life, memory, process, real, recv, residue, set, settings, table, tcp,
+    broker, elsewhere, guest, handover, life, memory, process, real, recv, residue, set, settings,
+    table, tcp,
 };
 
 /// # Safety
@@ -396,9 +397,14 @@ pub unsafe fn close(fd: c_int) -> c_int {
         sys::set_errno(sys::EBADF);
         return -1;
     }
+    let is_stream = matches!(entry::get(fd), Entry::Conn(_) | Entry::Candidate(_));
     closes(fd);
     // SAFETY: the program's own argument.
-    unsafe { real::close(fd) }
+    let ret = unsafe { real::close(fd) };
+    if is_stream {
+        elsewhere::note_step();
+    }
+    ret
 }
 
 /// The program is about to close `fd`, which it opened.
@@ -496,8 +502,10 @@ pub unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::shutdown(fd, how) };
-    match entry::get(fd) {
+    let ret = match entry::get(fd) {
         Entry::Guest(behind) => guest::shutdown(behind, how, kernel),
         _ => kernel(),
-    }
+    };
+    elsewhere::note_step();
+    ret
 }

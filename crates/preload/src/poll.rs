@@ -180,6 +180,18 @@ impl Poll<'_> {
             })
     }
 
+    /// Whether the sender of ring bytes did something by TCP before, of which the kernel was not
+    /// asked since.
+    fn follows_tcp(&self) -> bool {
+        let mut any = false;
+        for (at, conn) in self.conns() {
+            let Some(_pin) = conn.pin(self.fds[at].fd) else { continue };
+            let said = conn.receiver().block.tcp_elsewhere();
+            any |= conn.rx.elsewhere_seen.swap(said, Ordering::Relaxed) != said;
+        }
+        any
+    }
+
     fn any_ring(&self) -> bool {
         self.conns().any(|(at, conn)| {
             let one = &self.fds[at];
@@ -305,7 +317,7 @@ impl Interests for Waiting<'_> {
 
     fn look(&mut self, budget: Option<&Budget>) -> Found<c_int> {
         let poll = &mut self.poll;
-        let is_busy = poll.rings_alone_do();
+        let is_busy = poll.rings_alone_do() && !poll.follows_tcp();
         let asks = !is_busy && poll.must_ask(budget.is_none());
         if asks {
             let ret = poll.look();

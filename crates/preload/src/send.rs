@@ -15,7 +15,7 @@ use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EAGAIN, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
-use crate::{clock, config, memory, real, recv, set, spin, tcp, text};
+use crate::{clock, config, elsewhere, memory, real, recv, set, spin, tcp, text};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
 const LOOK_US: u64 = 1000;
@@ -81,6 +81,7 @@ pub fn sent_verbatim(conn: &'static Conn, fd: c_int, ret: Ret) {
     if ret > 0
         && let Ok(_tx) = conn.lock_tx(fd)
     {
+        elsewhere::note_step();
         conn.side().tx.tcp_bytes.add(ret as u64);
         conn.sender().hint();
     }
@@ -238,6 +239,7 @@ impl Io<'_> {
     /// Bytes went by TCP.
     fn sent(&self, sender: &Sender<'_, Pages>, ret: Ret) {
         let tx = &self.conn.tx;
+        elsewhere::note_step();
         tx.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
         self.conn.side().tx.tcp_bytes.add(ret as u64);
         tx.more_follows.store(u32::from(self.flags & MSG_MORE != 0), Ordering::Relaxed);
@@ -371,6 +373,10 @@ impl Sink for Locked<'_, '_> {
 
     fn publish(&mut self, write: &Write, len: usize, position: u64) -> Result<Publish, Broken> {
         note_cpu(self.io.conn, &self.sender);
+        let era = elsewhere::era();
+        if self.sender.block.tcp_elsewhere() != era {
+            self.sender.block.set_tcp_elsewhere(era);
+        }
         let published = self.sender.publish(write, len as u32, position);
         if published == Ok(Publish::Done) {
             let conn = self.io.conn;

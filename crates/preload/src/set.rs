@@ -116,6 +116,8 @@ pub struct Set {
     /// Not 0: the kernel was asked before the rings the last time that their events filled the
     /// program's buffer.
     pub kernel_first: AtomicU32,
+    /// Not 0: ring bytes were told of whose sender had done something by TCP before.
+    pub follows_tcp: AtomicU32,
     pub looked_at: AtomicU64,
     pub spin: Backoff,
     pub next_free: AtomicPtr<Set>,

@@ -19,7 +19,9 @@ pub struct Block {
     pub(crate) sender_cpu: AtomicU32,
     pub(crate) class_wanted: AtomicU32,
     // Atomics too: the peer can write here, so nothing may hold it for unchanging.
-    _line: [Unused64; 12],
+    _wake: Unused64,
+    pub(crate) tcp_elsewhere: AtomicU64,
+    _line: [Unused64; 10],
     /// Ring bytes consumed: stored (release) after they were copied out, so that the sender,
     /// who loads it (acquire), may overwrite them.
     pub(crate) head: AtomicU64,
@@ -36,7 +38,9 @@ impl Block {
             tcp_hint: AtomicU64::new(0),
             sender_cpu: AtomicU32::new(0),
             class_wanted: AtomicU32::new(0),
-            _line: [const { Unused64::new(0) }; 12],
+            _wake: Unused64::new(0),
+            tcp_elsewhere: AtomicU64::new(0),
+            _line: [const { Unused64::new(0) }; 10],
             head: AtomicU64::new(0),
             receiver_cpu: AtomicU32::new(0),
             _rest: [const { Unused32::new(0) }; 29],
@@ -51,6 +55,17 @@ impl Block {
     /// Count of sends by TCP, as the peer says: a hint to look at the kernel, never trusted.
     pub fn tcp_hint(&self) -> u64 {
         self.tcp_hint.load(Ordering::Relaxed)
+    }
+
+    /// Another value than before: the sender's process did something by TCP on other connections
+    /// before it published what the word says. A hint to ask the kernel first, never trusted.
+    pub fn tcp_elsewhere(&self) -> u64 {
+        self.tcp_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// To be stored before the word that publishes.
+    pub fn set_tcp_elsewhere(&self, era: u64) {
+        self.tcp_elsewhere.store(era, Ordering::Relaxed);
     }
 
     /// CPU on which the sender last ran, as it says; only a choice between two ways of waiting
@@ -107,6 +122,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Block, tcp_hint) == layout::DIRECTION_TCP_HINT);
     assert!(core::mem::offset_of!(Block, sender_cpu) == layout::DIRECTION_SENDER_CPU);
     assert!(core::mem::offset_of!(Block, class_wanted) == layout::DIRECTION_CLASS_WANTED);
+    assert!(core::mem::offset_of!(Block, tcp_elsewhere) == layout::DIRECTION_TCP_ELSEWHERE);
     assert!(core::mem::offset_of!(Block, head) == layout::DIRECTION_HEAD);
     assert!(core::mem::offset_of!(Block, receiver_cpu) == layout::DIRECTION_RECEIVER_CPU);
     assert!(core::mem::size_of::<Block>() == layout::DIRECTION_BYTES);

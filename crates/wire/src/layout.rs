@@ -36,6 +36,7 @@ pub const DIRECTION_TCP_POSITION: usize = 0x08;
 pub const DIRECTION_TCP_HINT: usize = 0x10;
 pub const DIRECTION_SENDER_CPU: usize = 0x18;
 pub const DIRECTION_CLASS_WANTED: usize = 0x1c;
+pub const DIRECTION_TCP_ELSEWHERE: usize = 0x28;
 /// In a direction's block, written by the receiver; two cache lines on, so that neither the
 /// line nor its prefetched neighbour is shared with the sender's.
 pub const DIRECTION_HEAD: usize = 0x80;

@@ -75,6 +75,7 @@ epmod NAME NAME EVENTS
 epdel NAME NAME
 epwait NAME N [N] [N]
 tells NAME NAME NAME N
+causes forth|back NAME NAME NAME NAME NAME N
 ppoll NAME EVENTS N MASK
 pselect NAME EVENTS N MASK
 eppwait NAME N MASK

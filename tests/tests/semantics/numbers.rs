@@ -295,6 +295,27 @@ fn ring_bytes_that_overtake_tcp_bytes_in_a_nested_set() {
     });
 }
 
+/// Who sends by TCP on one connection and then by ring on another one finds them told of in that
+/// order, and the other way about.
+#[test]
+fn waits_tell_in_the_order_of_the_sender() {
+    check(|duo| {
+        duo.b("pairs X Y");
+        duo.b("pairs V W");
+        // With two numbers it does not offer: by TCP.
+        duo.b("dup W W2");
+        duo.b("epoll E");
+        duo.b("epadd E Y in");
+        duo.b("epadd E W in");
+        for name in ["V", "X", "Y"] {
+            duo.b(&format!("set {name} nodelay 1"));
+        }
+        duo.b("causes forth V X W Y E 500");
+        duo.b("causes back V X W Y E 500");
+        duo.prove_one_way("X");
+    });
+}
+
 /// Bytes in a ring and room on another connection: each wait tells of both.
 #[test]
 fn one_wait_tells_of_all() {

@@ -29,6 +29,8 @@ pub struct RxHalf {
     pub told_seen: AtomicU32,
     /// Not 0: the kernel had something to tell when poll last asked it.
     pub kernel_ready: AtomicU32,
+    /// What the sender said of its steps elsewhere when poll last asked the kernel because of them.
+    pub elsewhere_seen: AtomicU64,
     /// Not 0: TCP was empty when it was last read.
     pub tcp_dry: AtomicU32,
     /// Not 0: an errno that cut a receive short, for the next one.
@@ -52,6 +54,7 @@ impl RxHalf {
             &self.grow_asked,
         ]);
         self.looked_at.store(0, Ordering::Relaxed);
+        self.elsewhere_seen.store(0, Ordering::Relaxed);
         self.read_before.store(read_before, Ordering::Relaxed);
     }
 }

@@ -9,7 +9,7 @@ use crate::guest::Accepted;
 use crate::memory;
 use crate::set::{self};
 use crate::sys::{self, call};
-use crate::{guest, options, process, promote, real, table};
+use crate::{elsewhere, guest, options, process, promote, real, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
@@ -151,6 +151,9 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_
     // SAFETY: the program's own arguments.
     let ret = unsafe { real::connect(fd, addr, len) };
     let begun = ret == 0 || sys::errno() == EINPROGRESS;
+    if begun {
+        elsewhere::note_step();
+    }
     if begun
         && let Some(request) = request
         && guest::connected(fd, &request, ret != 0)

@@ -43,6 +43,8 @@ pub struct Registration {
     pub idle: AtomicU32,
     /// Ring tail that an edge-triggered wait was last told of.
     pub edge_told: AtomicU64,
+    /// What the sender said of its steps elsewhere when the kernel was last asked because of them.
+    pub elsewhere_seen: AtomicU64,
     /// Of the socket, where no number of this process names it any more.
     pub inode: AtomicU64,
     /// The next one under the same number. Under `REGISTRY`.
@@ -232,6 +234,7 @@ pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
     one.idle.store(0, Ordering::Relaxed);
     one.round.store(0, Ordering::Relaxed);
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
+    one.elsewhere_seen.store(0, Ordering::Relaxed);
     one.set.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
     one.link(fd);
     Some(one)

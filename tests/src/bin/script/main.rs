@@ -267,7 +267,7 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["look" | "await" | "awaitunread" | "selectnow" | "drainnow", ..] => {
             look::run(script, words)
         }
-        ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait" | "tells", ..] => {
+        ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait" | "tells" | "causes", ..] => {
             wait::run(script, words)
         }
         ["pairs", one, other] => pair(script, one, other),

@@ -51,13 +51,13 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         [how @ ("epadd" | "epmod"), set, name, events] => {
             let (set, fd) = (script.object(set)?.fd, script.object(name)?.fd);
             let operation = if how == "epadd" { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_MOD };
-            let mut data = [0; 8];
-            let len = name.len().min(8);
-            data[..len].copy_from_slice(&name.as_bytes()[..len]);
-            let data = u64::from_le_bytes(data);
-            sys::epoll_ctl(set, operation, fd, events_of(events)?, data).map(ok)
+            sys::epoll_ctl(set, operation, fd, events_of(events)?, data_of(name)).map(ok)
         }
         ["tells", from, to, set, turns] => tells(script, from, to, set, number(turns)?),
+        ["causes", way, one, other, one_to, other_to, set, turns] => {
+            let order = if way == "forth" { [0, 1] } else { [1, 0] };
+            causes(script, [one, other], [one_to, other_to], order, set, number(turns)?)
+        }
         ["epwait", set, timeout_ms] => epoll_wait(script, set, timeout_ms, 64),
         ["epwait", set, timeout_ms, max] => epoll_wait(script, set, timeout_ms, number(max)?),
         // So many in a row: all that they told of.
@@ -89,6 +89,69 @@ fn tells(script: &Script, from: &str, to: &str, set: &str, turns: usize) -> Resu
     // A byte on loopback may arrive a moment after the call that sent it.
     told.sort_unstable();
     Ok(told[turns / 10].to_string())
+}
+
+/// Both ends of two connections are here: so many times one thread asks on the second, is answered,
+/// and sends on the one and then on the other. Whether this one's waits told of the second no earlier
+/// than of the first. `order`: which of the two names is first.
+fn causes(
+    script: &Script,
+    from: [&str; 2],
+    to: [&str; 2],
+    order: [usize; 2],
+    set: &str,
+    turns: usize,
+) -> Result<String> {
+    let fd = |name: &str| script.object(name).map(|object| object.fd);
+    let (from, set) = ([fd(from[0])?, fd(from[1])?], fd(set)?);
+    let to_fds = [fd(to[0])?, fd(to[1])?];
+    let mut early = 0;
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(move || -> Result<()> {
+            for _ in 0..turns {
+                sys::write(from[1], b"?")?;
+                sys::read(from[1], &mut [0])?;
+                for at in order {
+                    sys::write(from[at], b"x")?;
+                }
+                sys::read(from[1], &mut [0])?;
+            }
+            Ok(())
+        });
+        let wait = || -> Result<[bool; 2]> {
+            let mut told = [false; 2];
+            for (_, data) in sys::epoll_wait(set, 64, 10_000)? {
+                let at = to.iter().position(|name| data == data_of(name));
+                let at = at.ok_or_else(|| wrong("an event of neither"))?;
+                sys::read(to_fds[at], &mut [0])?;
+                told[at] = true;
+            }
+            if told == [false; 2] { Err(wrong("nothing for 10 s")) } else { Ok(told) }
+        };
+        for _ in 0..turns {
+            wait()?;
+            sys::write(to_fds[1], b"!")?;
+            let first = wait()?;
+            if !first[order[0]] {
+                early += 1;
+            }
+            if first != [true; 2] {
+                wait()?;
+            }
+            sys::write(to_fds[1], b"!")?;
+        }
+        sender.join().expect("a thread of ours")?;
+        // A packet on loopback may arrive a moment after the call that sent it.
+        Ok(if early <= turns / 20 { "in order".to_owned() } else { format!("{early} early") })
+    })
+}
+
+/// What a registration of that name has for data.
+fn data_of(name: &str) -> u64 {
+    let mut data = [0; 8];
+    let len = name.len().min(8);
+    data[..len].copy_from_slice(&name.as_bytes()[..len]);
+    u64::from_le_bytes(data)
 }
 
 fn epoll_wait(script: &Script, set: &str, timeout_ms: &str, max: usize) -> Result<String> {
