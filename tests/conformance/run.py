@@ -30,6 +30,7 @@ import libuv
 import linux
 import modes
 import node
+import redis
 import report
 import twisted
 import zeromq
@@ -44,6 +45,7 @@ SUITES = [
     crates.Suite(),
     libevent.Suite(),
     zeromq.Suite(),
+    redis.Suite(),
     twisted.Suite(),
 ]
 AGAIN = 3

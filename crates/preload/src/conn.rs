@@ -423,6 +423,23 @@ impl Conn {
         Ok(None)
     }
 
+    /// Whether somebody sent past this library, and ring bytes went since it was last certain that
+    /// nobody had. Asks the kernel, where the ring was used. Under the send lock.
+    pub fn is_passed_by(&self) -> bool {
+        self.has_used_ring_to_send()
+            && !self.sender().is_never()
+            && self.side().tx.kernel_senders.load(Ordering::SeqCst) == 0
+            && self.sent_position().is_err()
+    }
+
+    /// The sending direction ends: what was never compared never will be, and bytes that went past
+    /// would have lost their place without a word. Under the send lock.
+    pub fn reset_if_passed_by(&self, fd: c_int) {
+        if self.has_used_ring_to_send() && tcp::may_send(fd) && self.is_passed_by() {
+            tcp::reset(fd);
+        }
+    }
+
     /// Since the kernel's counters were last compared.
     pub fn has_used_ring_to_send(&self) -> bool {
         let tx = &self.side().tx;
@@ -669,6 +686,7 @@ impl Conn {
 
     pub fn park_tx_for_good(&self, fd: c_int) {
         if let Ok(_tx) = self.lock_tx(fd) {
+            self.reset_if_passed_by(fd);
             // A broken direction shows itself at the next call.
             let _ = self.sender().park_for_good();
         }

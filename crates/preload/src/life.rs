@@ -52,6 +52,7 @@ fn release(conn: &'static Conn, fd: c_int) {
         table::clear(fd);
         return;
     };
+    conn.reset_if_passed_by(fd);
     // The peer looks at the kernel for the end.
     let _ = conn.sender().park();
     let mut haunts = false;

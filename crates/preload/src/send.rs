@@ -425,11 +425,7 @@ impl Sink for Locked<'_, '_> {
 
     fn is_passed_by(&mut self) -> bool {
         let conn = self.io.conn;
-        conn.has_used_ring_to_send()
-            && !conn.sender().is_never()
-            && conn.side().tx.kernel_senders.load(Ordering::SeqCst) == 0
-            && conn.due(&conn.tx.looked_at, LOOK_US)
-            && conn.sent_position().is_err()
+        conn.has_used_ring_to_send() && conn.due(&conn.tx.looked_at, LOOK_US) && conn.is_passed_by()
     }
 
     fn send_tcp(&mut self, at: usize) -> Ret {

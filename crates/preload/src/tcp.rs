@@ -177,6 +177,14 @@ pub fn read_position(fd: c_int, counted: u64) -> Option<u64> {
     None
 }
 
+/// Whether this end's FIN is still to come, and no reset was: until then each byte that was
+/// acknowledged is one of the program's.
+pub fn may_send(fd: c_int) -> bool {
+    const ESTABLISHED: u8 = 1;
+    const CLOSE_WAIT: u8 = 8;
+    info(fd).is_some_and(|info| matches!(info[0], ESTABLISHED | CLOSE_WAIT))
+}
+
 /// Whether the kernel has seen the peer go, or an error.
 pub fn is_over(fd: c_int) -> bool {
     let over = sys::POLLERR | sys::POLLHUP | sys::POLLRDHUP;

@@ -310,8 +310,8 @@ fn waits_tell_in_the_order_of_the_sender() {
         for name in ["V", "X", "Y"] {
             duo.b(&format!("set {name} nodelay 1"));
         }
-        duo.b("causes forth V X W Y E 500");
-        duo.b("causes back V X W Y E 500");
+        duo.b("causes forth V X W Y E 200");
+        duo.b("causes back V X W Y E 200");
         duo.prove_one_way("X");
     });
 }

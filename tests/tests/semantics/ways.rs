@@ -111,6 +111,25 @@ fn bytes_that_went_past_an_open_ring_end_the_connection() {
     assert_eq!(ended.as_deref(), Some("ECONNRESET"));
 }
 
+/// Also where the end comes before the counters are compared again.
+#[test]
+fn an_end_soon_after_bytes_that_went_past_is_a_reset() {
+    for end in ["shutdown C wr", "close C"] {
+        let lab = Lab::new(Net::Loopback, Knobs::at_once());
+        if !lab.proves() {
+            return;
+        }
+        let mut duo = Duo::new(lab, peer!("script"));
+        duo.warm("C");
+        assert_eq!(duo.b("send C 100"), "100");
+        assert_eq!(duo.b("send C 100 - bare"), "100");
+        duo.quiet_b("send C 100 nosignal");
+        duo.quiet_b(end);
+        // TCP_CLOSE, and not TCP_CLOSE_WAIT: a reset came, and no FIN.
+        assert_eq!(duo.quiet_a("state C"), "7", "{end}");
+    }
+}
+
 /// Bytes that go past while everything goes by TCP are in their place: only rings are given up.
 #[test]
 fn bytes_that_went_past_a_parked_ring_are_in_order() {
