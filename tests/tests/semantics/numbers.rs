@@ -316,6 +316,24 @@ fn waits_tell_in_the_order_of_the_sender() {
     });
 }
 
+/// The same with rings on both.
+#[test]
+fn waits_tell_of_two_rings_in_the_order_of_the_sender() {
+    check(|duo| {
+        duo.b("pairs X Y");
+        duo.b("pairs V W");
+        duo.b("epoll E");
+        duo.b("epadd E Y in");
+        duo.b("epadd E W in");
+        for name in ["V", "X", "Y"] {
+            duo.b(&format!("set {name} nodelay 1"));
+        }
+        duo.b("causes forth V X W Y E 200");
+        duo.b("causes back V X W Y E 200");
+        duo.prove_one_way("X");
+    });
+}
+
 /// Bytes in a ring and room on another connection: each wait tells of both.
 #[test]
 fn one_wait_tells_of_all() {
