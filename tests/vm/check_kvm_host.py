@@ -43,36 +43,51 @@ def the_host_says_who_shares_memory():
 
 @check
 def a_pair_leaves_and_joins_again():
-    """In the middle of a stream: every byte arrives, by TCP, and so do the next connection's."""
+    """In the middle of a stream: every byte arrives, by TCP, and so do the next connection's. Both get rings when the
+    pair is back."""
     brokers_up()
-    flow = Flow(300_000_000, 300_000_000)
+    flow = Flow(1_500_000_000, 1_500_000_000)
     flow.await_ring(rings.SOME)
     host("leave", "a", "b")
     equal(rings.regions(), [], "regions")
     for guest in "ab":
         equal(rings.devices(guest), [], "devices")
-    flow.finish()
-    flow = Flow(20_000_000, 20_000_000)
-    flow.finish()
-    equal(flow.by_ring(), 0, "bytes by ring of who has left")
+    at = flow.by_ring()
+    # One that began meanwhile, and is declined for now.
+    start("b", "late-sink", f"{rings.RUN} stream listen 7002")
+    run("b", "until netstat -ltn | grep -q :7002; do usleep 20000; done")
+    start("a", "late-source", f"{rings.RUN} stream connect {kvm.address('b')} 7002 -s 400000000 -r 400000000")
+    run("a", "i=0; until yasmin status | grep -q 'tried again'; do usleep 20000; i=$((i+1)); [ $i -lt 500 ] || exit 1; done")
+    equal(flow.by_ring(), at, "bytes by ring of who has left")
     host("join", "a", "b")
-    rings_again()
+    flow.await_ring(at + rings.SOME)
+    print(f"      {at} bytes by ring before it left, {flow.by_ring() - at} since it is back")
+    flow.finish()
+    finish("a", "late-source")
+    finish("b", "late-sink")
+    for guest in "ab":
+        no_oops(guest)
 
 
 @check
 def a_guest_moves_with_its_connections_open():
+    """Under a stream that has rings again where the guest arrives. Nobody has to let it join there."""
     brokers_up()
-    flow = Flow(600_000_000, 600_000_000)
+    flow = Flow(1_500_000_000, 1_500_000_000)
     flow.await_ring(rings.SOME)
     host("leave", "b")
     equal(rings.devices("b"), [], "devices")
+    at = {guest: flow.by_ring(guest) for guest in "ab"}
     kvm.move("b")
     if lab.run("a", "test -e /tmp/source.rc")[0] == 0:
         raise Failed("the stream ended before the guest had moved: " + finish("a", "source"))
+    for guest in "ab":
+        flow.await_ring(at[guest] + rings.SOME, guest=guest)
+    print(f"      {sum(at.values())} bytes by ring before it moved, "
+          f"{sum(flow.by_ring(guest) - at[guest] for guest in 'ab')} since it is there")
     flow.finish()
     for guest in "ab":
         no_oops(guest)
-    # Nobody had to let it join: who comes back is served.
     rings_again()
 
 

@@ -3,14 +3,14 @@
 //!
 //! The broker makes it (a sealed memfd of one page) and hands it out with the channel. Locks
 //! and indices live here, and not in the channel, because whatever the peer can write is not
-//! to be trusted. The broker writes the two limits of classes and nothing else.
+//! to be trusted. The broker writes the two limits of classes, and `gone`, and nothing else.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use yasmin_ring::{Private, ReceiverState, SenderState};
 
 /// Version of this layout; the broker writes it, the library compares it.
-pub const SIDE_VERSION: u32 = 2;
+pub const SIDE_VERSION: u32 = 3;
 
 /// Size of the memfd.
 pub const SIDE_BYTES: usize = 4096;
@@ -24,7 +24,10 @@ pub struct Side {
     /// Largest class that this end fills, whatever the peer's offer says: the pages are charged
     /// to whom touches them first. Raised before the peer's `class_limit`.
     pub tx_class_limit: AtomicU32,
-    _pad: [u32; 13],
+    /// Not 0: the memory of the channel went, and what is mapped is a private copy. Written by the
+    /// broker.
+    pub gone: AtomicU32,
+    _pad: [u32; 12],
     pub tx: Tx,
     pub rx: Rx,
 }

@@ -156,6 +156,8 @@ pub enum Decline {
     Option = 12,
     /// The library's: bytes went over it in ways that it did not see.
     Unseen = 13,
+    /// Memory with the other guest may come later: it may be offered again.
+    Later = 14,
 }
 
 impl Decline {
@@ -174,6 +176,7 @@ impl Decline {
             11 => Self::OwnCalls,
             12 => Self::Option,
             13 => Self::Unseen,
+            14 => Self::Later,
             value => return Err(BadMessage::Reason { value }),
         })
     }
@@ -194,6 +197,7 @@ impl Decline {
             Self::OwnCalls => "the program makes system calls on sockets past libc",
             Self::Option => "a socket option that only the kernel can serve",
             Self::Unseen => "bytes went past libc's calls",
+            Self::Later => "no memory with the other guest now, so it is tried again",
         }
     }
 }

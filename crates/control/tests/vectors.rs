@@ -50,6 +50,7 @@ fn reason(case: &Value) -> Decline {
         "own_calls" => Decline::OwnCalls,
         "option" => Decline::Option,
         "unseen" => Decline::Unseen,
+        "later" => Decline::Later,
         other => panic!("reason {other}"),
     }
 }

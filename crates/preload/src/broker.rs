@@ -353,15 +353,8 @@ impl Drop for Passed {
 
 /// What the broker says to an offer.
 pub enum Reply {
-    Channel {
-        handout: Handout,
-        cookie: u64,
-    },
-    /// `is_shared`: it may be offered again once no other process holds the socket.
-    Declined {
-        id: u64,
-        is_shared: bool,
-    },
+    Channel { handout: Handout, cookie: u64 },
+    Declined { id: u64, reason: Decline },
 }
 
 /// Reads what the broker sent, and hands on its replies. Bounded, never waits.
@@ -444,15 +437,13 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
             // Where this process has one number left, one comes alone.
             let Some([channel_fd, side_fd]) = passed.take_both() else {
                 send(ToBroker::Release { id }, &[]);
-                return Some(Reply::Declined { id, is_shared: false });
+                return Some(Reply::Declined { id, reason: Decline::Memory });
             };
             let is_acceptor = role == Role::Acceptor;
             let handout = Handout { id, is_acceptor, max_class, medium, channel_fd, side_fd };
             Some(Reply::Channel { handout, cookie })
         }
-        FromBroker::Decline { id, reason } => {
-            Some(Reply::Declined { id, is_shared: reason == Decline::Shared })
-        }
+        FromBroker::Decline { id, reason } => Some(Reply::Declined { id, reason }),
         // To those who ask on a connection of their own.
         FromBroker::Status { .. }
         | FromBroker::Prepared

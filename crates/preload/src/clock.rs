@@ -31,6 +31,11 @@ pub fn now_ns() -> u64 {
     monotonic_ns()
 }
 
+/// The same in whole seconds, for what may be tried again.
+pub fn second() -> u64 {
+    monotonic_ns() / 1_000_000_000
+}
+
 /// A moment, by the kernel's clock, which is asked only once somebody wants to know how long ago
 /// it was: most waits that can end by themselves end before.
 pub struct Since {

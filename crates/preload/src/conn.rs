@@ -5,7 +5,7 @@
 pub mod parts;
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{self, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use yasmin_channel::attachment::Attachment;
 use yasmin_channel::region::Region;
@@ -551,9 +551,11 @@ impl Conn {
 
     /// The kernel gets the program's own settings: nothing comes or goes by ring any more.
     pub fn settle(&self, fd: c_int) {
-        if self.holding.plain.swap(1, Ordering::Relaxed) != 0 {
+        if self.holding.plain.swap(1, Ordering::SeqCst) != 0 {
             return;
         }
+        // Said, /then/ the settings are read. Pairs with who sets them.
+        atomic::fence(Ordering::SeqCst);
         self.apply_cork(fd);
         if self.settings.nodelay.load(Ordering::Relaxed) == 0 {
             sys::setsockopt_bytes(fd, sys::SOL_TCP, sys::TCP_NODELAY, &0u32.to_ne_bytes());
@@ -591,6 +593,11 @@ impl Conn {
         // What the peer sends from now on meets the kernel, which knows that nobody reads.
         self.park_rx(&receiver);
         receiver.unread_bytes() > 0 || self.has_moved()
+    }
+
+    /// Whether the memory of the channel went, and what is mapped is a private copy. Under a lock.
+    pub fn is_gone(&self) -> bool {
+        self.side().gone.load(Ordering::Relaxed) != 0
     }
 
     /// Whether what was unread is in another process's residue.

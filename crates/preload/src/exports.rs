@@ -16,6 +16,7 @@ mod stream;
 mod wait;
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 
 use crate::conn::Conn;
 use crate::entry::Entry;
@@ -61,27 +62,33 @@ fn counted(fd: c_int, inside: Inside, way: Way, kernel: impl FnOnce() -> isize) 
 fn routed<Kernel: FnOnce() -> isize>(
     fd: c_int,
     way: Way,
-    ring: impl FnOnce(&'static Conn) -> Option<Ret>,
+    ring: impl Fn(&'static Conn) -> Option<Ret>,
     kernel: Kernel,
     after: impl FnOnce(&'static Conn, isize),
     vsock: impl FnOnce(c_int, Kernel) -> isize,
 ) -> isize {
-    match entered(fd, true) {
-        (Entry::Conn(conn), _) => {
-            process::refresh();
-            process::cancellation_point();
-            ring(conn).map_or_else(
-                || {
-                    let ret = kernel();
-                    after(conn, ret);
-                    ret
-                },
-                sys::returned,
-            )
-        }
-        (_, Some(inside)) => counted(fd, inside, way, kernel),
-        (Entry::Guest(behind), None) => vsock(behind, kernel),
-        _ => kernel(),
+    loop {
+        return match entered(fd, true) {
+            (Entry::Conn(conn), _) => {
+                process::refresh();
+                process::cancellation_point();
+                let id = conn.id.load(Ordering::Relaxed);
+                if let Some(ret) = ring(conn) {
+                    return sys::returned(ret);
+                }
+                // Another thread made it a candidate meanwhile, or closed it: libc's call has to be
+                // counted as what it is now.
+                if !conn.is_at(fd) || conn.id.load(Ordering::Relaxed) != id {
+                    continue;
+                }
+                let ret = kernel();
+                after(conn, ret);
+                ret
+            }
+            (_, Some(inside)) => counted(fd, inside, way, kernel),
+            (Entry::Guest(behind), None) => vsock(behind, kernel),
+            _ => kernel(),
+        };
     }
 }
 

@@ -156,14 +156,12 @@ pub fn leave_writes(fd: c_int) {
 
 /// libc will read from `fd` by itself, which it cannot do from a ring.
 pub fn leave_reads(fd: c_int) {
+    life::leave_to_others(fd);
     if let Entry::Conn(conn) = entry::get(fd) {
-        conn.park_for_good(fd);
         conn.settle(fd);
         if !life::retires_drained(conn, fd) {
             tcp::reset(fd);
         }
-    } else {
-        life::leave_to_others(fd);
     }
 }
 
@@ -174,6 +172,9 @@ pub fn lend(fd: c_int) {
         Entry::Conn(conn) => {
             conn.holding.handed.lent.store(1, Ordering::Relaxed);
             conn.park_for_good(fd);
+            if !conn.is_at(fd) {
+                table::clear(fd);
+            }
         }
         Entry::Candidate(_) => table::clear(fd),
         _ => {}
@@ -182,6 +183,12 @@ pub fn lend(fd: c_int) {
 
 fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Image, until_ns: u64) {
     conn.park_for_good(fd);
+    if let Entry::Candidate(candidate) = entry::of_lender(fd) {
+        // Another thread has renewed it.
+        life::takes_offer_back(fd, candidate);
+        table::clear(fd);
+        return;
+    }
     conn.settle(fd);
     if life::retires_drained(conn, fd) {
         return;

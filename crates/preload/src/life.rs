@@ -3,12 +3,12 @@
 //! Storey 4: life.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{self, Ordering};
 
 use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
 use crate::table::Candidate;
-use crate::{broker, holders, residue, set, table, tcp};
+use crate::{broker, holders, process, residue, set, sys, table, tcp};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
@@ -84,7 +84,12 @@ fn release(conn: &'static Conn, fd: c_int) {
         }
         return;
     }
-    // Out of the table, /then/ out of the hot lists, /then/ unpinned: nobody looks any more.
+    forget(conn, fd, is_own);
+}
+
+/// It is out of the table: nobody looks at its pages any more, and they are unmapped.
+fn forget(conn: &'static Conn, fd: c_int, is_own: bool) {
+    // Out of the table, /then/ out of the hot lists, /then/ unpinned.
     if !set::leave(fd) {
         return;
     }
@@ -99,6 +104,68 @@ fn release(conn: &'static Conn, fd: c_int) {
     if is_unpinned {
         conn::POOL.give(conn);
     }
+}
+
+/// The memory of its channel went. It becomes a candidate, as if it had never had one, once
+/// nothing of the channel is left to read; until then nothing is done, and a later call tries again.
+/// What several processes hold stays TCP.
+///
+/// The other end does the same in its own time. As long as it has not, it reads what this end
+/// published, finds both directions parked, and publishes nothing; and it does not offer itself for
+/// another channel, so that the broker has nothing to pair.
+#[cold]
+pub fn renew(conn: &'static Conn, fd: c_int) {
+    let saved = sys::errno();
+    if becomes_candidate(conn, fd) {
+        forget(conn, fd, true);
+    }
+    sys::set_errno(saved);
+}
+
+fn becomes_candidate(conn: &'static Conn, fd: c_int) -> bool {
+    process::refresh();
+    if process::is_borrowed() || process::is_forking() {
+        return false;
+    }
+    let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return false };
+    let is_alone = conn.is_own()
+        && conn.is_sole_holder()
+        && !conn.is_shared()
+        && !conn.has_many_names()
+        && !conn.is_plain();
+    if !conn.is_gone() || !is_alone {
+        return false;
+    }
+    // Parked for good is for another reason than that its memory went.
+    let (receiver, sender) = (conn.receiver(), conn.sender());
+    if receiver.is_never() || sender.is_never() {
+        return false;
+    }
+    // A call that is in the kernel now took it for a connection: what it moves nobody would count,
+    // and it would read or write past the next channel.
+    let side = conn.side();
+    let is_busy = side.rx.sleepers.load(Ordering::SeqCst) != 0
+        || side.tx.kernel_senders.load(Ordering::SeqCst) != 0
+        || conn.rx.error.load(Ordering::Relaxed) != 0;
+    if is_busy || conn.is_unread() || !set::is_kernels(&receiver) || sender.park().is_err() {
+        return false;
+    }
+    let (Ok(Some(sent)), Some(read)) = (conn.sent_position(), conn.read_position()) else {
+        return false;
+    };
+    // They may have found bytes that went past.
+    if receiver.is_never() || sender.is_never() {
+        return false;
+    }
+    conn.settle(fd);
+    let candidate = Candidate::new(!conn.is_connector()).with_again();
+    table::set_candidate_at(fd, candidate, sent as u32, read as u32);
+    // A fork has seen it as the connection, or sees it as the candidate: only the latter it counts.
+    atomic::fence(Ordering::SeqCst);
+    if process::is_forking() {
+        table::clear(fd);
+    }
+    true
 }
 
 /// Lets go of those ghosts that no set has to tell of any more.
@@ -134,10 +201,18 @@ pub fn retires_drained(conn: &'static Conn, fd: c_int) -> bool {
 
 /// Something that this library does not see will use `fd`: it stays TCP from now on.
 pub fn leave_to_others(fd: c_int) {
-    match entry::get(fd) {
-        Entry::Conn(conn) => conn.park_for_good(fd),
-        Entry::Candidate(candidate) => withdraw(fd, candidate),
-        _ => {}
+    loop {
+        match entry::get(fd) {
+            Entry::Conn(conn) => {
+                conn.park_for_good(fd);
+                // Another thread may have renewed it before.
+                if conn.is_at(fd) {
+                    return;
+                }
+            }
+            Entry::Candidate(candidate) => return withdraw(fd, candidate),
+            _ => return,
+        }
     }
 }
 

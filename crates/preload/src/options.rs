@@ -3,9 +3,9 @@
 //! Storey 5: calls.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{self, AtomicU32, Ordering};
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Unlocked};
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
@@ -35,6 +35,7 @@ pub unsafe fn setsockopt(
     // To the kernel the length is signed: it refuses the upper half.
     let has_number = (4..=i32::MAX.cast_unsigned()).contains(&len);
     let number = if has_number { memory::get(value.cast::<u32>()) } else { None };
+    let mut is_kept = false;
     if let Entry::Conn(conn) = entry
         && level == SOL_TCP
         && !conn.is_plain()
@@ -43,13 +44,18 @@ pub unsafe fn setsockopt(
         match name {
             TCP_NODELAY => {
                 conn.settings.nodelay.store(u32::from(number != 0), Ordering::Relaxed);
-                return 0;
+                is_kept = true;
             }
             TCP_CORK => {
                 cork(conn, fd, number != 0);
-                return 0;
+                is_kept = true;
             }
             _ => {}
+        }
+        // Where another thread gives it back to TCP, one of the two tells the kernel.
+        atomic::fence(Ordering::SeqCst);
+        if is_kept && !conn.is_plain() && conn.is_at(fd) {
+            return 0;
         }
     }
     let ret = kernel();
@@ -321,12 +327,17 @@ pub fn duplicated(from: c_int, to: c_int) {
     renumbered(to);
     match entry::get(from) {
         Entry::Conn(conn) => {
-            entry::name(conn, to);
-            leave_to_stdio(conn, to);
-            // Which descriptor a set knows it by is no longer one question.
-            if let Ok(_rx) = conn.lock_rx(from) {
-                conn.park_rx(&conn.receiver());
+            match conn.lock_rx(from) {
+                Ok(_rx) => {
+                    entry::name(conn, to);
+                    // Which descriptor a set knows it by is no longer one question.
+                    conn.park_rx(&conn.receiver());
+                }
+                // Another thread renewed it, or closed it.
+                Err(Unlocked::Gone) => return duplicated(from, to),
+                Err(Unlocked::Reentered) => entry::name(conn, to),
             }
+            leave_to_stdio(conn, to);
         }
         Entry::Candidate(candidate) => life::withdraw(from, candidate),
         Entry::Set(set) => set::named(set, to),

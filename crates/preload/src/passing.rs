@@ -112,7 +112,10 @@ fn pass(fd: c_int, via: c_int) {
     match entry::get(fd) {
         Entry::Conn(conn) => {
             process::refresh();
-            conn.park_for_good(fd);
+            life::leave_to_others(fd);
+            if !conn.is_at(fd) {
+                return;
+            }
             conn.settle(fd);
             if !life::retires_drained(conn, fd) {
                 residue::note_passed();

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use yasmin_ring::{Phase, Room, View};
 
-use crate::conn::{Conn, Parked};
+use crate::conn::{Conn, Parked, Unlocked};
 use crate::entry::{self, Entry};
 use crate::set;
 use crate::signals::{self, Handled};
@@ -393,7 +393,12 @@ impl Interests for Waiting<'_> {
 
 /// Counts this thread as a sleeper on `conn` and parks it.
 fn fall_asleep(conn: &'static Conn, one: &PollFd) -> Parked {
-    let Ok(_rx) = conn.lock_rx(one.fd) else { return Parked::Whole };
+    let _rx = match conn.lock_rx(one.fd) {
+        Ok(rx) => rx,
+        // The number says another thing by now, or nothing.
+        Err(Unlocked::Gone) => return Parked::Not,
+        Err(Unlocked::Reentered) => return Parked::Whole,
+    };
     conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
     if one.events & (POLLIN | POLLRDNORM) != 0 {
         return conn.park_to_sleep(one.fd, |receiver| conn.has_ring_next(receiver));

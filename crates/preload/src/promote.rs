@@ -154,6 +154,10 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     if candidate.is_pending() || process::is_borrowed() {
         return;
     }
+    if candidate.pause().is_any() && candidate.pause().lasts(clock::second()) {
+        start_over(fd);
+        return;
+    }
     // First, as it takes no system call: without a broker this comes again and again.
     if !broker::is_there() {
         start_over(fd);
@@ -193,7 +197,8 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         return;
     }
     let wait_ms = u64::from(config::PROMOTE_WAIT_MS.load(Ordering::Relaxed));
-    if wait_ms > 0 {
+    // Of one that is to have another channel the other end may not know yet.
+    if wait_ms > 0 && !candidate.is_again() {
         await_answer(fd, wait_ms);
     }
 }
@@ -235,19 +240,27 @@ fn read_replies() {
         Reply::Channel { handout, cookie } => {
             handed_out(broker::descriptor_of(handout.id), handout, cookie);
         }
-        Reply::Declined { id, is_shared } => declined(broker::descriptor_of(id), id, is_shared),
+        Reply::Declined { id, reason } => declined(broker::descriptor_of(id), id, reason),
     });
 }
 
-/// The broker declined: the connection stays what it is.
-fn declined(fd: c_int, id: u64, is_shared: bool) {
+/// The broker declined: the connection stays what it is, for good or for now.
+fn declined(fd: c_int, id: u64, reason: Decline) {
     if !is_answer_to(fd, id) {
         return;
     }
     let Entry::Candidate(candidate) = entry::get(fd) else { return };
     // Whoever handed it over is about to close it, or uses it too.
-    if is_shared && candidate.shared_once_more().is_some() {
+    if reason == Decline::Shared && candidate.shared_once_more().is_some() {
         table::change(fd, |candidate| candidate.shared_once_more().unwrap_or(candidate));
+        start_over(fd);
+        return;
+    }
+    // What it had once it may have again: on another host, or when its peer is back.
+    let is_for_good = matches!(reason, Decline::NotTcp | Decline::SelfConnected);
+    if reason == Decline::Later || candidate.is_again() && !is_for_good {
+        let second = clock::second();
+        table::change(fd, |candidate| candidate.paused(second));
         start_over(fd);
         return;
     }

@@ -17,7 +17,7 @@ use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EAGAIN, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use crate::sys::{IoVec, MsgHdr, Ret, call};
-use crate::{clock, config, holders, memory, offer, real, set, spin, tcp};
+use crate::{clock, config, holders, life, memory, offer, real, set, spin, tcp};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
@@ -57,8 +57,13 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
             _ => to.len_bytes,
         },
     };
-    let io = Io { conn, fd, to, flags, sleep: Sleep::Recv };
-    spin::wait(&mut Call { io, receive: Receive::new(asks), awaits: None, handled, id })
+    let io = Io { conn, fd, to, flags, sleep: Sleep::Recv, is_gone: false };
+    let mut call = Call { io, receive: Receive::new(asks), awaits: None, handled, id };
+    let ret = spin::wait(&mut call);
+    if call.io.is_gone {
+        life::renew(conn, fd);
+    }
+    ret
 }
 
 /// A receive of no bytes waits until there are some, and leaves them.
@@ -248,6 +253,8 @@ struct Io<'a> {
     flags: c_int,
     /// What it sleeps for, when it does.
     sleep: Sleep,
+    /// The memory of the channel went.
+    is_gone: bool,
 }
 
 impl Io<'_> {
@@ -344,6 +351,7 @@ impl Source for Locked<'_, '_> {
         // What the peer sends after this read raises the hint again.
         self.receiver.hinted();
         let ret = self.io.recv_now(pieces);
+        self.io.is_gone |= self.io.conn.is_gone();
         if ret > 0 && self.io.flags & MSG_PEEK == 0 {
             self.receiver.took_tcp(ret as u64);
             self.io.conn.side().rx.tcp_bytes.add(ret as u64);

@@ -15,7 +15,7 @@ use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EAGAIN, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
-use crate::{clock, config, elsewhere, memory, real, recv, set, spin, tcp, text};
+use crate::{clock, config, elsewhere, life, memory, real, recv, set, spin, tcp, text};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
 const LOOK_US: u64 = 1000;
@@ -72,8 +72,13 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
     let id = conn.id.load(Ordering::Relaxed);
     // Whether it waits is not known before the lock is held.
     let send = Send::new(Asks { len_bytes: from.len_bytes(), blocks: false });
-    let io = Io { conn, fd, from, flags, has_watched: false };
-    spin::wait(&mut Call { io, send, handled, id })
+    let io = Io { conn, fd, from, flags, has_watched: false, is_gone: false };
+    let mut call = Call { io, send, handled, id };
+    let ret = spin::wait(&mut call);
+    if call.io.is_gone {
+        life::renew(conn, fd);
+    }
+    ret
 }
 
 /// libc sent on behalf of `send`, which had nothing to do with it.
@@ -212,6 +217,8 @@ struct Io<'a> {
     flags: c_int,
     /// It watched since it last sent anything by ring.
     has_watched: bool,
+    /// The memory of the channel went.
+    is_gone: bool,
 }
 
 impl Io<'_> {
@@ -434,6 +441,7 @@ impl Sink for Locked<'_, '_> {
             return -(EAGAIN as Ret);
         }
         let ret = self.io.kernel(at, self.io.flags | MSG_DONTWAIT);
+        self.io.is_gone |= self.io.conn.is_gone();
         if ret > 0 {
             self.io.sent(&self.sender, ret);
         }

@@ -337,6 +337,11 @@ pub fn leave(fd: c_int) -> bool {
     if !has_registrations(fd) {
         return true;
     }
+    {
+        // What waits were told of was this connection's.
+        let Some(_registry) = REGISTRY.acquire() else { return false };
+        registration::at(fd).for_each(|one| one.edge_told.store(u64::MAX, Ordering::Relaxed));
+    }
     loop {
         let found = {
             let Some(_registry) = REGISTRY.acquire() else { return false };
@@ -672,7 +677,9 @@ impl Set {
     pub fn kernel_ctl(&self, op: c_int, one: &Registration) {
         let (events, data) = (one.asked(), one.kernel_data());
         let mut event = EpollEvent { events, data };
-        one.kernel_events.store(events, Ordering::Relaxed);
+        // A one-shot that the kernel does not know by a token it disarms without a word to anybody.
+        let is_seen = events & ONESHOT == 0 || one.has(TOKENED);
+        one.kernel_events.store(if is_seen { events } else { 0 }, Ordering::Relaxed);
         one.remove(WAKES | DATA_TOLD);
         if !one.has(TOKENED) {
             one.add(DATA_TOLD);

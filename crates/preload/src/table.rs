@@ -9,14 +9,17 @@
 //! kind 2:   3 a ghost: no number of this process names the connection any more
 //! kind 6:   3 other processes may hold it   4 its end was told   8-39 the TCP socket behind
 //! kind 7:   8-39 how many descriptors it is behind
-//! kind 1:   3 role   4 offer out   5 gate   6 handed over   8-23 fork slot
-//!           24-25 times that it was held elsewhere too   52-63 calls in flight (`in_flight`)
+//! kind 1:   3 role   4 offer out   5 gate   6 handed over   7 it had a channel   8-23 fork slot
+//!           24-25 times that it was held elsewhere too   26-50 how long it is not offered (`Pause`)
+//!           52-63 calls in flight (`in_flight`)
 //! ```
 //!
 //! Storey 2: table.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use yasmin_wait::Pause;
 
 use crate::{process, sys};
 
@@ -42,10 +45,13 @@ const ACCEPTOR: u64 = 1 << 3;
 const PENDING: u64 = 1 << 4;
 const GATE: u64 = 1 << 5;
 const HANDED: u64 = 1 << 6;
+const AGAIN: u64 = 1 << 7;
 const SLOT_SHIFT: u32 = 8;
 const SLOT_MASK: u64 = 0xffff << SLOT_SHIFT;
 const SHARED_ONCE: u64 = 1 << 24;
 const SHARED_MASK: u64 = 3 << 24;
+const PAUSE_SHIFT: u32 = 26;
+const PAUSE_MASK: u64 = (Pause::MOST_BITS as u64) << PAUSE_SHIFT;
 const IN_FLIGHT: u64 = 1 << 52;
 
 /// So many descriptors, one after the other, share a piece.
@@ -122,6 +128,25 @@ impl Candidate {
     pub fn shared_once_more(self) -> Option<Self> {
         let is_full = self.0 & SHARED_MASK == SHARED_MASK;
         (!is_full).then_some(Self(self.0.wrapping_add(SHARED_ONCE)))
+    }
+
+    /// The memory of its channel went: what becomes of an offer may be another thing the next time.
+    pub fn with_again(self) -> Self {
+        Self(self.0 | AGAIN)
+    }
+
+    pub fn is_again(self) -> bool {
+        self.0 & AGAIN != 0
+    }
+
+    /// Declined for now: it is not offered for a while, and for longer each time.
+    pub fn paused(self, second: u64) -> Self {
+        let pause = self.pause().longer(second);
+        Self(self.0 & !PAUSE_MASK | u64::from(pause.bits()) << PAUSE_SHIFT)
+    }
+
+    pub fn pause(self) -> Pause {
+        Pause::of_bits(((self.0 & PAUSE_MASK) >> PAUSE_SHIFT) as u32)
     }
 
     pub fn is_acceptor(self) -> bool {

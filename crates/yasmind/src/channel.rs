@@ -60,6 +60,8 @@ pub struct Channel {
     pub since: Instant,
     /// `None` when one end is gone, or in another guest.
     control: Option<Page>,
+    /// The region that its memory is a slice of; `None`: it is a memfd.
+    region: Option<u64>,
 }
 
 /// What the two processes are sent.
@@ -98,7 +100,10 @@ impl Channel {
         let (acceptor, acceptor_side) = make_end(acceptor)?;
         let ends = [connector, acceptor];
         let sides = [connector_side, acceptor_side];
-        Ok((Self { ends, since: now, control: Some(control) }, Handout { channel, sides }))
+        Ok((
+            Self { ends, since: now, control: Some(control), region: None },
+            Handout { channel, sides },
+        ))
     }
 
     /// The part of a channel with another guest that is of this one: the end of `label`, and its
@@ -106,6 +111,7 @@ impl Channel {
     /// its peer offers.
     pub fn create_across(
         label: EndLabel,
+        region: u64,
         first_class: u8,
         max_class: u8,
         now: Instant,
@@ -127,7 +133,7 @@ impl Channel {
             Role::Connector => [end, peer],
             Role::Acceptor => [peer, end],
         };
-        Ok((Self { ends, since: now, control: None }, side))
+        Ok((Self { ends, since: now, control: None, region: Some(region) }, side))
     }
 
     pub fn end(&self, role: Role) -> &ChannelEnd {
@@ -169,6 +175,15 @@ impl Channel {
             .iter()
             .zip(rings)
             .filter_map(|(end, class)| Some((end.group.as_deref()?, u64::from(class_bytes(class)))))
+    }
+
+    /// The region has gone: whoever holds an end here is told, if the channel lies in it.
+    pub fn lose(&self, region: u64) {
+        if self.region == Some(region) {
+            for end in self.ends.iter().filter(|end| end.live) {
+                end.side.side().gone.store(1, Release);
+            }
+        }
     }
 
     pub fn memory_bytes(&self) -> u64 {

@@ -53,6 +53,10 @@ pub enum Said {
         serial: u64,
         reason: Decline,
     },
+    /// Memory was taken away: what lay in it goes on as private copies.
+    Gone {
+        region: u64,
+    },
 }
 
 struct Region {
@@ -236,7 +240,7 @@ impl Uplink {
                     self.begin_anew(now);
                 }
             } else {
-                self.region_said(token, flags);
+                self.region_said(token, flags, &mut said);
             }
         }
         said
@@ -284,7 +288,7 @@ impl Uplink {
                 self.session = Some(session);
                 // What is said of slices below is what the driver knows now: channels of the session
                 // before that nobody has taken yet are void, and their ends are offered anew.
-                said.clear();
+                said.retain(|said| matches!(said, Said::Gone { .. }));
                 (self.ask_at, self.ask_after) = (None, ASK_AFTER);
                 tracing::info!("the host's broker is there");
                 for number in self.regions.keys().copied().collect::<Vec<_>>() {
@@ -419,7 +423,7 @@ impl Uplink {
     }
 
     /// Slices were freed, or the region has gone.
-    fn region_said(&mut self, number: u64, flags: epoll::EventFlags) {
+    fn region_said(&mut self, number: u64, flags: epoll::EventFlags, said: &mut Vec<Said>) {
         while let Some(range) =
             self.regions.get(&number).and_then(|region| slices::freed(&region.device))
         {
@@ -433,6 +437,7 @@ impl Uplink {
                 region = format!("{number:016x}"),
                 "memory was taken away: its connections go on by TCP"
             );
+            said.push(Said::Gone { region: number });
             self.send(ToHost::Gone { region: number });
         }
     }

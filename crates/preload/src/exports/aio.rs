@@ -24,11 +24,8 @@ const SIGEV_NONE: c_int = 1;
 /// to TCP.
 fn left(fd: c_int) -> Option<&'static Conn> {
     process::refresh();
-    let Entry::Conn(conn) = entry::get(fd) else {
-        life::leave_to_others(fd);
-        return None;
-    };
-    conn.park_for_good(fd);
+    life::leave_to_others(fd);
+    let Entry::Conn(conn) = entry::get(fd) else { return None };
     conn.settle(fd);
     (!life::retires_drained(conn, fd) && recv::before_tcp(conn, fd) > 0).then_some(conn)
 }

@@ -3,6 +3,7 @@
 //! Storey 7: exports.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
 
 use yasmin_call::receive::Ahead;
 
@@ -489,11 +490,21 @@ pub unsafe extern "C" fn sendfile(
     if start < 0 || table::raw(from) != 0 || unsafe { call!(lseek, from, 0, 1) } < 0 {
         // Not a file with positions.
         conn.park_tx_for_good(out);
-        return kernel();
+        if conn.is_at(out) {
+            return kernel();
+        }
+        // Another thread has made it a candidate: a call on one is counted.
+        // SAFETY: the program's own arguments.
+        return unsafe { sendfile(out, from, offset, count) };
     }
     let source = Source::File { fd: from, offset: start, len_bytes: count.min(0x7fff_f000) };
     process::cancellation_point();
+    let id = conn.id.load(Ordering::Relaxed);
     let Some(ret) = send::send(conn, out, source, 0) else {
+        if !conn.is_at(out) || conn.id.load(Ordering::Relaxed) != id {
+            // SAFETY: the program's own arguments.
+            return unsafe { sendfile(out, from, offset, count) };
+        }
         let ret = kernel();
         send::sent_verbatim(conn, out, ret);
         return ret;
@@ -528,16 +539,29 @@ pub unsafe extern "C" fn splice(
 ) -> isize {
     let (source, from_inside) = entered(from, false);
     let (sink, to_inside) = entered(to, false);
+    let mut is_renewed = false;
     if let Entry::Conn(conn) = sink {
         conn.park_tx_for_good(to);
+        is_renewed = !conn.is_at(to);
     }
-    if let Entry::Conn(_) = source
-        && let Some(ret) = leave_to_pipe(from, off_in, to, len, flags)
-    {
-        if let Some(inside) = to_inside {
-            in_flight::leave(to, inside);
+    if let Entry::Conn(conn) = source {
+        if let Some(ret) = leave_to_pipe(from, off_in, to, len, flags) {
+            if let Some(inside) = to_inside {
+                in_flight::leave(to, inside);
+            }
+            return sys::returned(ret);
         }
-        return sys::returned(ret);
+        is_renewed |= !conn.is_at(from);
+    }
+    if is_renewed {
+        // Another thread has made one a candidate: a call on one is counted.
+        for (fd, inside) in [(from, from_inside), (to, to_inside)] {
+            if let Some(inside) = inside {
+                in_flight::leave(fd, inside);
+            }
+        }
+        // SAFETY: the program's own arguments.
+        return unsafe { splice(from, off_in, to, off_out, len, flags) };
     }
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::splice(from, off_in, to, off_out, len, flags) };

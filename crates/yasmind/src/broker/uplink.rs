@@ -10,6 +10,14 @@ use yasmin_control::uplink::{Numbers, Slice};
 use yasmin_control::{Decline, FromBroker};
 use yasmin_wire::Medium;
 
+/// The host's memory comes and goes: guests leave and come back, ports become free.
+const fn for_how_long(reason: Decline) -> Decline {
+    match reason {
+        Decline::Memory | Decline::Policy | Decline::TooMany => Decline::Later,
+        other => other,
+    }
+}
+
 impl Broker {
     pub fn serve_uplink(&mut self, uplink: Uplink) {
         self.uplink = Some(uplink);
@@ -44,12 +52,19 @@ impl Broker {
                         self.offer_up(serial);
                     }
                 }
-                Said::Declined { serial, reason } => self.decline_waiting(serial, reason, now),
+                Said::Declined { serial, reason } => {
+                    self.decline_waiting(serial, for_how_long(reason), now);
+                }
+                Said::Gone { region } => {
+                    for channel in self.channels.values() {
+                        channel.lose(region);
+                    }
+                }
                 Said::Channel { serial, slice, max_class, first_class } => {
                     if let Err(reason) =
                         self.channel_from_host(serial, slice, max_class, first_class, now)
                     {
-                        self.decline_waiting(serial, reason, now);
+                        self.decline_waiting(serial, for_how_long(reason), now);
                     }
                 }
             }
@@ -79,12 +94,14 @@ impl Broker {
         })?;
         // From here on the driver says when nobody has it any more.
         let (uid, charge) = (label.uid, end_bytes(first_class));
-        let role = label.role;
+        let (role, region) = (label.role, slice.region);
         let made = match self.budget.take(uid, charge) {
-            Ok(()) => Channel::create_across(label, first_class, max_class, now).map_err(|error| {
-                crate::rarely::warn!("cannot make a side page: {error}");
-                self.budget.give_back(uid, charge);
-            }),
+            Ok(()) => Channel::create_across(label, region, first_class, max_class, now).map_err(
+                |error| {
+                    crate::rarely::warn!("cannot make a side page: {error}");
+                    self.budget.give_back(uid, charge);
+                },
+            ),
             Err(_) => Err(()),
         };
         let Ok((channel, side)) = made else {
