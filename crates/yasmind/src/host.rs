@@ -14,6 +14,7 @@
 mod config;
 mod desk;
 mod grants;
+mod kept;
 mod leaving;
 mod losses;
 mod pairs;
@@ -165,12 +166,14 @@ pub fn run(args: &Args, file: &Path) -> anyhow::Result<()> {
     let folder = args.host_memory.clone();
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
+    own(&folder)?;
     let lock = std::fs::File::create(folder.join(".lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .with_context(|| format!("another broker serves {}", folder.display()))?;
     let limit = args.memory_limit.unwrap_or_else(crate::memory::default_limit_bytes);
     let mut host = Host::new(args, folder, guests, limit);
     host.find_regions();
+    host.find_left();
     match Desk::open(&args.host_socket) {
         Ok(desk) => host.desk = Some(desk),
         Err(error) => tracing::warn!(
@@ -194,6 +197,21 @@ pub fn run(args: &Args, file: &Path) -> anyhow::Result<()> {
             end_at = Some(Instant::now() + LEAVE_WITHIN);
         }
     }
+}
+
+/// What lies in the folder is believed: nobody else may write there.
+fn own(folder: &Path) -> anyhow::Result<()> {
+    let meta = rustix::fs::stat(folder)?;
+    let me = rustix::process::geteuid().as_raw();
+    anyhow::ensure!(
+        meta.st_uid == me && meta.st_mode & 0o022 == 0,
+        "{} belongs to user {} and has mode {:o}, so others may write there; remove it, or name another folder \
+         with --host-memory",
+        folder.display(),
+        meta.st_uid,
+        meta.st_mode & 0o7777
+    );
+    Ok(())
 }
 
 fn random() -> u64 {

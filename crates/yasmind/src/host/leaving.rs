@@ -2,9 +2,10 @@
 //! `yasmin host` is told.
 
 use super::desk::Question;
+use super::kept::{self, Kept, Qemu};
 use super::region::REGION_BYTES;
 use super::{Host, Shared};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use yasmin_control::host::{Answer, Ask, Guest, HostStatus, Region};
 
@@ -12,7 +13,11 @@ const WITHIN_MOST: Duration = Duration::from_secs(600);
 
 /// Who has left: guests, and pairs of which both are here otherwise. Pure.
 #[derive(Default)]
-pub struct Left(HashSet<[usize; 2]>);
+pub struct Left {
+    keys: HashSet<[usize; 2]>,
+    /// The QEMUs that guests had when they left, where they are known.
+    qemus: HashMap<usize, Qemu>,
+}
 
 /// One guest or two, in one order.
 fn key(guests: &[usize]) -> Option<[usize; 2]> {
@@ -28,28 +33,103 @@ impl Left {
         let [a, b] = guests;
         self.has_guest(a)
             || self.has_guest(b)
-            || key(&guests).is_some_and(|key| self.0.contains(&key))
+            || key(&guests).is_some_and(|key| self.keys.contains(&key))
     }
 
     pub fn has_guest(&self, guest: usize) -> bool {
-        self.0.contains(&[guest, guest])
+        self.keys.contains(&[guest, guest])
     }
 
-    fn leave(&mut self, key: [usize; 2]) {
-        self.0.insert(key);
+    fn leave(&mut self, key: [usize; 2], qemu: Option<Qemu>) {
+        self.keys.insert(key);
+        if let Some(qemu) = qemu {
+            self.qemus.insert(key[0], qemu);
+        }
     }
 
-    /// Its QEMU has ended: who comes next under this name is not who left.
-    pub fn ended(&mut self, guest: usize) {
-        self.0.remove(&[guest, guest]);
+    fn join(&mut self, key: [usize; 2]) -> bool {
+        if key[0] == key[1] {
+            self.qemus.remove(&key[0]);
+        }
+        self.keys.remove(&key)
+    }
+
+    /// Its QEMU has ended: who comes next under this name is not who left. Whether it had left.
+    fn ended(&mut self, guest: usize) -> bool {
+        self.join([guest, guest])
+    }
+
+    /// The guest has this QEMU now. Whether it had left with another one: then it has not left.
+    fn came(&mut self, guest: usize, qemu: Option<Qemu>) -> bool {
+        match (self.qemus.get(&guest), qemu) {
+            (Some(then), Some(now)) if *then != now => self.ended(guest),
+            _ => false,
+        }
     }
 
     fn pairs(&self) -> impl Iterator<Item = [usize; 2]> {
-        self.0.iter().copied().filter(|[a, b]| a != b)
+        self.keys.iter().copied().filter(|[a, b]| a != b)
     }
 }
 
 impl Host {
+    /// Goes on with what an earlier broker was told.
+    pub(super) fn find_left(&mut self) {
+        let kept = kept::read(&self.folder).unwrap_or_else(|error| {
+            tracing::warn!(
+                "cannot read who has left in {}, so everybody may have memory: {error}; say 'yasmin host leave' \
+                 again for guests that are about to move",
+                self.folder.display()
+            );
+            Vec::new()
+        });
+        for one in kept {
+            let (names, qemu) = match one {
+                Kept::Guest { name, qemu } => (vec![name], qemu),
+                Kept::Pair(names) => (names.to_vec(), None),
+            };
+            // Guests that the file no longer names have left nobody.
+            if let Ok(key) = self.guests_named(&names) {
+                tracing::info!("left before, and gets no memory: {}", names.join(" and "));
+                self.left.leave(key, qemu);
+            }
+        }
+    }
+
+    fn keep_left(&self) {
+        let mut keys: Vec<_> = self.left.keys.iter().copied().collect();
+        keys.sort_unstable();
+        let name = |guest| self.name_of(guest).to_owned();
+        let kept = keys.into_iter().map(|[a, b]| match a == b {
+            true => Kept::Guest { name: name(a), qemu: self.left.qemus.get(&a).copied() },
+            false => Kept::Pair([name(a), name(b)]),
+        });
+        if let Err(error) = kept::write(&self.folder, &kept.collect::<Vec<_>>()) {
+            crate::rarely::warn!(
+                "cannot write who has left into {}, so a restart of this broker forgets it: {error}",
+                self.folder.display()
+            );
+        }
+    }
+
+    fn qemu_of(&self, guest: usize) -> Option<Qemu> {
+        Qemu::of_process(self.guests[guest].qmp.stream.peer_pid())
+    }
+
+    /// A guest's QEMU answers.
+    pub(super) fn qemu_came(&mut self, guest: usize) {
+        if self.left.came(guest, self.qemu_of(guest)) {
+            self.keep_left();
+        }
+    }
+
+    /// A guest's QEMU has ended.
+    pub(super) fn qemu_ended(&mut self, guest: usize) {
+        if self.left.ended(guest) {
+            self.keep_left();
+        }
+    }
+
     /// What is asked, before regions are looked at.
     pub(super) fn hear_desk(&mut self, now: Instant) {
         let questions = self.desk.as_mut().map_or_else(Vec::new, |desk| desk.questions(now));
@@ -66,7 +146,8 @@ impl Host {
                 Err(why) => Answer::Refused(why),
                 Ok(key) => {
                     tracing::info!("guests leave: {}", guests.join(" and "));
-                    self.left.leave(key);
+                    self.left.leave(key, self.qemu_of(key[0]).filter(|_| key[0] == key[1]));
+                    self.keep_left();
                     let within = Duration::from_secs((*within_s).into()).min(WITHIN_MOST);
                     if let Some(desk) = &mut self.desk {
                         desk.wait(question, key.to_vec(), now + within);
@@ -77,7 +158,8 @@ impl Host {
             Ok(Ask::Join { guests }) => match self.guests_named(guests) {
                 Err(why) => Answer::Refused(why),
                 Ok(key) => {
-                    self.left.0.remove(&key);
+                    self.left.join(key);
+                    self.keep_left();
                     Answer::Done
                 }
             },
@@ -169,14 +251,19 @@ mod tests {
     #[test]
     fn a_guest_leaves_all_and_a_pair_itself() {
         let mut left = Left::default();
-        left.leave(key(&[2, 1]).unwrap());
+        left.leave(key(&[2, 1]).unwrap(), None);
         assert!(left.has([1, 2]) && left.has([2, 1]) && !left.has([0, 1]) && !left.has_guest(1));
-        left.leave(key(&[0]).unwrap());
+        left.leave(key(&[0]).unwrap(), None);
         assert!(left.has([0, 1]) && left.has([2, 0]));
         assert_eq!(left.pairs().collect::<Vec<_>>(), [[1, 2]]);
-        left.ended(0);
-        left.ended(1);
+        assert!(left.ended(0) && !left.ended(1));
         assert!(!left.has([0, 1]) && left.has([1, 2]));
+        // With the QEMU that it had when it left, and with one that nobody can tell, it is the same guest.
+        let qemus = [7, 8].map(|pid| Qemu { pid, began: 1 });
+        left.leave(key(&[0]).unwrap(), Some(qemus[0]));
+        assert!(!left.came(0, Some(qemus[0])) && !left.came(0, None) && left.has_guest(0));
+        assert!(left.came(0, Some(qemus[1])) && !left.has_guest(0));
+        assert!(!left.came(0, Some(qemus[0])));
         assert_eq!((key(&[]), key(&[1, 1]), key(&[1, 2, 3])), (None, None, None));
     }
 }

@@ -188,6 +188,7 @@ impl Host {
     ) -> Option<(usize, String)> {
         match heard {
             Heard::Up => {
+                self.qemu_came(guest);
                 let path = json!({ "path": "/machine/peripheral" });
                 self.ask(guest, Purpose::ListDevices, "qom-list", &path);
                 None
@@ -348,7 +349,7 @@ impl Host {
     /// A QEMU that ended took what it had with it.
     fn guest_ended(&mut self, guest: usize) {
         self.guests[guest].is_known = false;
-        self.left.ended(guest);
+        self.qemu_ended(guest);
         for shared in &mut self.shared {
             if let Some(side) = shared.side_of(guest) {
                 shared.lost_by(side);

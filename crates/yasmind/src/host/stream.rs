@@ -33,6 +33,12 @@ impl Stream {
         Self { path, socket: None, inbox: Vec::new(), outbox: Vec::new(), again_at: now }
     }
 
+    /// Who listened at the other end, by process; 0: nobody that can be seen here.
+    pub fn peer_pid(&self) -> u32 {
+        let cred = self.socket.as_ref().map(rustix::net::sockopt::socket_peercred);
+        cred.and_then(Result::ok).map_or(0, |cred| cred.pid.as_raw_pid().cast_unsigned())
+    }
+
     /// When to call `turn` though nothing is ready; `None` while it is connected.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.socket.is_none().then_some(self.again_at)

@@ -264,6 +264,7 @@ impl Lab {
         });
         let mut host = Host::new(args, folder.join("memory"), guests.collect(), 1 << 30);
         host.find_regions();
+        host.find_left();
         host
     }
 
@@ -710,6 +711,48 @@ fn a_guest_that_moved_away_and_comes_back_gets_memory() {
     lab.machines[1].again(&folder, "b");
     lab.turns(100);
     lab.connect();
+}
+
+/// The broker is killed and starts again, as often as it likes.
+#[test]
+fn who_has_left_is_remembered_over_a_restart() {
+    let mut lab = Lab::of(3, "remembered");
+    lab.turns(100);
+    for guests in [&["b"][..], &["a", "c"]] {
+        let mut socket = lab.ask(&leave(guests, 30));
+        lab.turns(20);
+        assert!(matches!(answer(&mut socket), Some(Answer::Done)));
+    }
+    for _ in 0..2 {
+        lab.host_again();
+        lab.turns(100);
+        assert!(lab.status().guests[1].has_left);
+        assert_eq!(lab.status().pairs_left, [["a", "c"].map(str::to_owned)]);
+        lab.offer_of([0, 1]);
+        lab.offer_of([2, 0]);
+        lab.turns(100);
+        assert!(lab.machines.iter().all(|machine| machine.channels.is_empty()));
+    }
+    lab.ask(&Ask::Join { guests: ["a", "c"].map(str::to_owned).to_vec() });
+    lab.turns(2);
+    lab.host_again();
+    lab.turns(100);
+    assert!(lab.status().pairs_left.is_empty() && lab.status().guests[1].has_left);
+    // Another QEMU has come meanwhile: it is not the guest that left.
+    let file = lab.folder.join("memory/left");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let pid = std::process::id().to_string();
+    assert!(text.contains(&pid), "{text}");
+    std::fs::write(&file, text.replace(&pid, "1")).unwrap();
+    lab.host_again();
+    lab.turns(100);
+    assert!(!lab.status().guests[1].has_left && !file.exists());
+    lab.connect();
+    // What cannot be read is nobody.
+    std::fs::write(&file, "yasmin-left 1\nguest b").unwrap();
+    lab.host_again();
+    lab.turns(100);
+    assert!(!lab.status().guests[1].has_left);
 }
 
 #[test]
