@@ -15,6 +15,7 @@ mod pingpong;
 mod place;
 mod run;
 mod segment;
+mod signals;
 mod status;
 mod topology;
 
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         cli::Command::Run(options) => return run::run(&options),
         cli::Command::Status(options) => status::run(&options),
-        cli::Command::Host(options) => host::run(&options),
+        cli::Command::Host(options) => return host::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Demo(options) => demo::run(&options),
         cli::Command::Lab(options) => lab::run(&options),

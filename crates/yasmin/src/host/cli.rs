@@ -1,6 +1,7 @@
 //! The command line of `yasmin host`.
 
 use clap::{Args, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -13,7 +14,8 @@ pub struct Host {
 pub enum Verb {
     /// Show the guests, and which of them share memory
     Status(Status),
-    /// Take all memory from a guest, or what two guests share; connections go on by TCP
+    /// Take all memory from a guest, or what two guests share; connections go on by TCP. With a
+    /// command: what moves the guest then
     Leave(Leave),
     /// Let a guest, or a pair, that has left have memory again
     Join(Join),
@@ -46,6 +48,9 @@ pub struct Leave {
     pub within: u32,
     #[command(flatten)]
     pub desk: Desk,
+    /// Run this when the memory has gone, as what moves the guest; if it fails, the guest joins again
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
 }
 
 #[derive(Args)]

@@ -1,6 +1,7 @@
 //! `yasmin host`: what the broker of KVM guests (`yasmind --host`) has given, and takes away.
 
 pub mod cli;
+mod moving;
 pub mod table;
 
 use crate::status::write_line;
@@ -8,6 +9,7 @@ use anyhow::{Context, bail};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 use yasmin_control::SYSTEM_DIR;
 use yasmin_control::host::{Answer, Ask, HOST_SOCKET_NAME, HostStatus};
@@ -15,7 +17,18 @@ use yasmin_control::host::{Answer, Ask, HOST_SOCKET_NAME, HostStatus};
 /// The broker answers at once, but for what it is asked to wait for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-pub fn run(options: &cli::Host) -> anyhow::Result<()> {
+pub fn run(options: &cli::Host) -> ExitCode {
+    match carry_out(options) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("yasmin: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The exit code.
+fn carry_out(options: &cli::Host) -> anyhow::Result<u8> {
     let out = &mut std::io::stdout();
     match &options.verb {
         cli::Verb::Status(options) => {
@@ -25,23 +38,35 @@ pub fn run(options: &cli::Host) -> anyhow::Result<()> {
             } else {
                 table::draw(&status, crate::status::colour())
             };
-            write_line(out, &text)
+            write_line(out, &text)?;
+        }
+        cli::Verb::Leave(options) if !options.command.is_empty() => {
+            let socket = place(&options.desk);
+            return moving::run(&socket, &options.guests, options.within, &options.command);
         }
         cli::Verb::Leave(options) => {
-            let question = Ask::Leave { guests: options.guests.clone(), within_s: options.within };
-            let within = Duration::from_secs(options.within.into());
-            done(ask(&place(&options.desk), &question, within)?)?;
+            leave(&place(&options.desk), &options.guests, options.within)?;
             let text = match &options.guests[..] {
                 [guest] => format!("{guest} has no memory of ours any more: it may move"),
                 pair => format!("{} share no memory any more", pair.join(" and ")),
             };
-            write_line(out, &text)
+            write_line(out, &text)?;
         }
         cli::Verb::Join(options) => {
-            let question = Ask::Join { guests: options.guests.clone() };
-            done(ask(&place(&options.desk), &question, Duration::ZERO)?)
+            done(ask(&place(&options.desk), &join(&options.guests), Duration::ZERO)?)?;
         }
     }
+    Ok(0)
+}
+
+/// Returns when the memory has gone.
+fn leave(socket: &Path, guests: &[String], within_s: u32) -> anyhow::Result<()> {
+    let question = Ask::Leave { guests: guests.to_vec(), within_s };
+    done(ask(socket, &question, Duration::from_secs(within_s.into()))?)
+}
+
+fn join(guests: &[String]) -> Ask {
+    Ask::Join { guests: guests.to_vec() }
 }
 
 fn place(desk: &cli::Desk) -> PathBuf {

@@ -3,8 +3,6 @@
 //! The PEs find each other by a job's name in their environment; the first one makes their segment.
 //! One that ends otherwise than well ends the others, which would wait for it for ever.
 
-mod signals;
-
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -19,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::broker::{socket, start};
 use crate::cli::Oshrun;
-use signals::Signals;
+use crate::signals::Signals;
 
 /// Time to end by themselves after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);

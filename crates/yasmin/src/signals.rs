@@ -1,4 +1,4 @@
-//! Signals to this process, as a descriptor: they are the program's.
+//! Signals to this process, as a descriptor: they are those of the programs that it has started.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-/// What somebody may send to the job.
+/// What somebody may send to them.
 const FORWARDED: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
@@ -53,8 +54,15 @@ impl Signals {
         }
     }
 
+    /// Whether one has come, a terminal's too.
+    pub fn is_any(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&now)), Ok(1..))
+    }
+
     /// The next one that a process has sent. What a terminal sends it sends to all of its foreground
-    /// job, so the PEs have it already.
+    /// job, so they have it already.
     pub fn next(&self) -> Option<Signal> {
         loop {
             let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
