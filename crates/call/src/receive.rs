@@ -176,10 +176,14 @@ impl Receive {
                 View::Tcp if source.is_never() && self.done == 0 => return Found::Answer(None),
                 View::Tcp => {
                     if self.done > 0 {
-                        let ahead = source.ahead();
+                        let mut ahead = source.ahead();
                         // What the ring gave and what TCP has are one short read.
                         if !peeks && ahead == Ahead::Bytes {
                             self.take_tcp(source, self.left());
+                            if !self.is_enough() {
+                                // It may have come to a mark.
+                                ahead = source.ahead();
+                            }
                         }
                         if self.is_enough() || ahead == Ahead::Stop {
                             return self.finish(source);
@@ -238,6 +242,9 @@ impl Receive {
     pub fn slept_for_more<S: Source>(&mut self, source: &mut S, ret: Ret) -> Answer {
         if ret <= 0 {
             return self.finish_with(source, ret);
+        }
+        if source.ahead() == Ahead::Stop {
+            return self.finish(source);
         }
         // Still parked: nobody offers while somebody sleeps.
         let ret = self.take_tcp(source, self.left());

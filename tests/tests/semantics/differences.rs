@@ -70,6 +70,26 @@ fn waiting_for_all_stops_before_an_urgent_byte() {
     });
 }
 
+/// TCP's part ends at the mark, behind what the ring gave.
+#[test]
+fn waiting_for_all_stops_before_an_urgent_byte_behind_bytes_of_tcp() {
+    check(|duo| {
+        for (nth, flags) in ["waitall+dontwait", "waitall"].into_iter().enumerate() {
+            let name = format!("C{nth}");
+            duo.warm(&name);
+            duo.a(&format!("send {name} 1"));
+            // So long that some bytes go by TCP again.
+            std::thread::sleep(std::time::Duration::from_millis(1100));
+            duo.a(&format!("send {name} 172"));
+            duo.a(&format!("urgent {name}"));
+            duo.a(&format!("send {name} 65"));
+            duo.b(&format!("awaitunread {name} 173"));
+            duo.b(&format!("recv {name} 239 {flags}"));
+            duo.b(&format!("recv {name} 65"));
+        }
+    });
+}
+
 /// One place for the event, of which the ring knows one half and the kernel the other.
 #[test]
 fn one_event_with_both_halves() {
