@@ -18,7 +18,13 @@ impl Stopped {
         let mut stopped = Self(Vec::new());
         // A thread that still ran may have made another.
         while let Some(thread) = threads(pid)?.into_iter().find(|id| !stopped.0.contains(id)) {
-            stopped.seize(thread)?;
+            match stopped.seize(thread) {
+                // It was about to end, and soon nobody lists it any more.
+                Err(error) if is_ending(&error) && thread as u32 != pid => {
+                    std::thread::yield_now();
+                }
+                result => result?,
+            }
         }
         Ok(stopped)
     }
@@ -39,6 +45,10 @@ impl Drop for Stopped {
             let _ = ask(PTRACE_DETACH, thread);
         }
     }
+}
+
+fn is_ending(error: &Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EPERM))
 }
 
 fn threads(pid: u32) -> Result<Vec<pid_t>> {
