@@ -18,6 +18,8 @@
 # make kvm-migrations  a guest moves again and again under checked streams: VM="--moves 100"; by hand
 # make kvm-bench      programs in two such guests: virtio-net against yasmin run; VM="--rounds 3"; by hand
 # make kvm-up, kvm-down the same guests to work in: tests/vm/kvm.py exec a|b COMMAND
+# make deb            Debian packages, in target/deb
+# make deb-test       installs, upgrades and removes them in a fresh Debian; by hand
 # make install        to $(DESTDIR)$(PREFIX); make uninstall takes exactly that away again
 
 CARGO ?= cargo
@@ -56,6 +58,8 @@ JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
 	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika
 # npm too, for Node.js's own tests and Bun; without it they are left out, with a line.
 CONFORMANCE_NEEDS = python3:python3 cc:gcc c++:g++ make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils
+DEB_NEEDS = dh:debhelper dh_dkms:dh-dkms chrpath:chrpath systemd.pc:systemd
+DEB_TEST_NEEDS = debootstrap:debootstrap lintian:lintian python3:python3 ip:iproute2 unshare:util-linux
 VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils ip:iproute2
 
 # The library has no std: it is built and linted as what it is, never as a test.
@@ -64,6 +68,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 
 .PHONY: soak cost runtimes build surface demo perf lab test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
+.PHONY: deb deb-test
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench
 
 # Two runs: built together, the library's dependencies would get the features that the broker
@@ -266,6 +271,7 @@ numa-test: build
 MANUALS = man/yasmin.1 man/yasmin-place.1 man/yasmind.8 man/libyasmin.7 man/yasmin_segment.3 \
 	man/yasmin_sync.3 man/oshrun.1 man/oshcc.1 man/yasmin-shmem.7
 UNIT = crates/yasmind/yasmind.service
+HOST_UNIT = crates/yasmind/yasmin-host.service
 SOCKET_UNIT = crates/yasmind/yasmind.socket
 PLACE_UNIT = crates/watch/yasmin-place.service
 USERS = crates/yasmind/yasmind.sysusers
@@ -278,6 +284,10 @@ PKGCONFIG = $(LINKED)/pkgconfig
 PYTHON_MODULE = $(LIB)/python
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 MAN = $(DESTDIR)$(PREFIX)/share/man
+# Where shells look for what completes commands.
+BASH_COMPLETIONS = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+ZSH_COMPLETIONS = $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+FISH_COMPLETIONS = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 SYSTEMD = $(DESTDIR)$(PREFIX)/lib/systemd/system
 SYSUSERS = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 
@@ -302,10 +312,15 @@ install:
 	sed 's|@PREFIX@|$(PREFIX)|; s|@COMPILER@|c++|; s|@VARIABLE@|CXX|' shmem/oshcc.in >$(BIN)/oshc++
 	chmod 755 $(BIN)/oshcc $(BIN)/oshc++
 	sed 's|/usr/bin/yasmind|$(PREFIX)/libexec/yasmin/yasmind|' $(UNIT) >$(SYSTEMD)/yasmind.service
+	sed 's|/usr/bin/yasmind|$(PREFIX)/libexec/yasmin/yasmind|' $(HOST_UNIT) >$(SYSTEMD)/yasmin-host.service
 	install -m 644 $(SOCKET_UNIT) $(SYSTEMD)/yasmind.socket
 	sed 's|/usr/bin/yasmin|$(PREFIX)/bin/yasmin|' $(PLACE_UNIT) >$(SYSTEMD)/yasmin-place.service
 	install -m 644 $(USERS) $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do install -m 644 $$page $(MAN)/man$${page##*.}/; done
+	install -d $(BASH_COMPLETIONS) $(ZSH_COMPLETIONS) $(FISH_COMPLETIONS)
+	$(RELEASE)/yasmin completions bash >$(BASH_COMPLETIONS)/yasmin
+	$(RELEASE)/yasmin completions zsh >$(ZSH_COMPLETIONS)/_yasmin
+	$(RELEASE)/yasmin completions fish >$(FISH_COMPLETIONS)/yasmin.fish
 
 uninstall:
 	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIBEXEC)/yasmind
@@ -314,11 +329,30 @@ uninstall:
 	rm -f $(PYTHON_MODULE)/yasmin_segment.py $(PYTHON_MODULE)/yasmin_sync.py
 	rm -f $(LINKED)/libyasmin-shmem.so.0 $(LINKED)/libyasmin-shmem.so $(BIN)/oshrun $(BIN)/oshcc $(BIN)/oshc++
 	rm -f $(patsubst shmem/include/%,$(INCLUDE)/%,$(SHMEM_HEADERS))
-	rm -f $(SYSTEMD)/yasmind.service $(SYSTEMD)/yasmind.socket $(SYSTEMD)/yasmin-place.service $(SYSUSERS)/yasmind.conf
+	rm -f $(SYSTEMD)/yasmind.service $(SYSTEMD)/yasmind.socket $(SYSTEMD)/yasmin-host.service
+	rm -f $(SYSTEMD)/yasmin-place.service $(SYSUSERS)/yasmind.conf
 	for page in $(MANUALS); do rm -f $(MAN)/man$${page##*.}/$${page##*/}; done
+	rm -f $(BASH_COMPLETIONS)/yasmin $(ZSH_COMPLETIONS)/_yasmin $(FISH_COMPLETIONS)/yasmin.fish
 	rm -rf $(PYTHON_MODULE)/__pycache__
 	-rmdir --ignore-fail-on-non-empty $(PYTHON_MODULE)
 	-rmdir --ignore-fail-on-non-empty $(LIB) $(LIBEXEC)
+
+# debhelper works in debian/, and leaves nothing there.
+DEBS = $(abspath $(TARGET)/deb)
+
+deb: build
+	@.ci/install-packages $(DEB_NEEDS)
+	rm -f $(DEBS)/*.deb
+	mkdir -p $(DEBS)
+	debian/rules binary DEBS=$(DEBS)
+	debian/rules clean
+	@ls $(DEBS)/*.deb
+
+# What lintian calls an error is one; then a Debian of its own, with systemd and a kernel's headers.
+deb-test: deb
+	@.ci/install-packages $(DEB_TEST_NEEDS)
+	lintian --allow-root --fail-on error $(DEBS)/*.deb
+	tests/deb/test.py $(DEBS)
 
 clean:
 	$(CARGO) clean

@@ -1,12 +1,14 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 /// Exit code for a command line that cannot be understood.
 const USAGE: u8 = 2;
@@ -40,6 +42,8 @@ pub enum Command {
     Topology(crate::topology::Topology),
     /// Run an OpenSHMEM program: what the command is when its name is oshrun
     Oshrun(Oshrun),
+    /// Print what makes a shell complete these commands; `make install` and the packages install it
+    Completions(Completions),
     /// An echo server and its clients, for the demo.
     #[command(hide = true, name = "pingpong")]
     PingPong(PingPong),
@@ -73,8 +77,14 @@ pub struct Run {
     pub verbose: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true)]
-    #[arg(value_name = "PROGRAM")]
+    #[arg(value_name = "PROGRAM", value_hint = clap::ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
 }
 
 #[derive(Args)]
@@ -90,7 +100,7 @@ pub struct Oshrun {
     pub no_broker: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true)]
-    #[arg(value_name = "PROGRAM")]
+    #[arg(value_name = "PROGRAM", value_hint = clap::ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
 }
 
@@ -183,6 +193,20 @@ pub struct PingPongClient {
     /// So many connections, busy for a moment and then idle
     #[arg(long, default_value_t = 0)]
     pub idle: u32,
+}
+
+/// What makes the shell complete the commands, on standard output.
+///
+/// # Errors
+/// It cannot be written.
+pub fn print_completions(options: &Completions) -> anyhow::Result<()> {
+    // Without those that are not for people.
+    let whole = Cli::command();
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let mut command = clap::Command::new("yasmin").version("").subcommands(shown);
+    let mut text = Vec::new();
+    clap_complete::generate(options.shell, &mut command, "yasmin", &mut text);
+    std::io::stdout().write_all(&text).context("cannot write the completions")
 }
 
 /// Parses the command line. What cannot be understood is told in one line.

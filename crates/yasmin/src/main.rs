@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         cli::Command::Topology(options) => topology::run(&options),
         cli::Command::Segment(options) => segment::run(&options),
         cli::Command::Oshrun(options) => return oshrun::run(&options),
+        cli::Command::Completions(options) => cli::print_completions(&options),
         cli::Command::PingPong(options) => pingpong::run(&options),
         cli::Command::StartBroker { yasmind, socket } => broker::start::detach(&yasmind, &socket),
     };
