@@ -18,7 +18,7 @@ use crate::lock::{Guard, Taken};
 use crate::slab::{Pooled, Slab};
 use parts::{Holding, LEFT_COUNTED, LEFT_LAST, RxHalf, Settings, TxHalf};
 
-use crate::{clock, lock, process, spin, sys, table, tcp};
+use crate::{clock, elsewhere, lock, process, spin, sys, table, tcp};
 
 /// Reads from the ring, or bytes in one, that an opening is worth without watching.
 const OPENING_READS: u32 = 4;
@@ -156,6 +156,7 @@ impl Conn {
         read_before: u64,
     ) -> Option<&'static Self> {
         let conn = POOL.take()?;
+        elsewhere::begin();
         conn.max_class.store(u32::from(attachment.max_class()), Ordering::Relaxed);
         let (base, side) = attachment.keep();
         conn.base.store(base, Ordering::Relaxed);
@@ -178,6 +179,11 @@ impl Conn {
             0 => spin::NO_CPU,
             _ => spin::cpu(),
         }
+    }
+
+    /// Whether what the peer says of times is by this processor's counter.
+    pub fn shares_clock(&self) -> bool {
+        self.is_one_kernel.load(Ordering::Relaxed) != 0
     }
 
     pub fn fd(&self) -> c_int {

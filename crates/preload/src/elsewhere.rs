@@ -2,38 +2,40 @@
 //!
 //! A program that sends on one connection and then on another one finds that the other side's waits
 //! tell of the first no later than of the second. Ring bytes are seen at once, though, and the
-//! kernel is asked now and then. So whoever publishes says whether something went by TCP before,
-//! and whoever is told of that asks the kernel first (spec/wire.md section 5.7).
+//! kernel is asked now and then. So whoever publishes says when something went by TCP last, and
+//! whoever has not asked the kernel since does so first (spec/wire.md section 5.7).
 //!
 //! What must stay true: a step is noted when the kernel has taken it, and ring bytes that are
-//! published after that by the same process carry another count than those before.
+//! published after that by the same process say a time that is no earlier.
 //!
 //! Storey 1: system.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Which part of this process's time it is: each ends when somebody publishes after a step.
-static ERA: AtomicU64 = AtomicU64::new(1);
-/// The last one that had a step. A process that uses rings alone only ever reads these.
-static STEPPED: AtomicU64 = AtomicU64::new(0);
+use crate::clock;
+
+/// Ticks of the last step.
+static STEPPED_AT: AtomicU64 = AtomicU64::new(0);
+/// Not 0: some connection of this process has or had a channel. Before that nobody is told anything,
+/// and many threads that send by TCP alone would write one line.
+static HAS_CHANNELS: AtomicU32 = AtomicU32::new(0);
+
+/// A connection gets a channel: what was done before counts as done now.
+pub fn begin() {
+    HAS_CHANNELS.store(1, Ordering::SeqCst);
+    note_step();
+}
 
 /// The kernel took bytes, a connection or an end on some connection.
 #[inline]
 pub fn note_step() {
-    let era = ERA.load(Ordering::Acquire);
-    if STEPPED.load(Ordering::Relaxed) != era {
-        STEPPED.store(era, Ordering::Release);
+    if HAS_CHANNELS.load(Ordering::SeqCst) != 0 {
+        STEPPED_AT.fetch_max(clock::ticks(), Ordering::AcqRel);
     }
 }
 
-/// Another value than before this thread's last step, and than any that was given before that.
+/// Ticks no earlier than this thread's last step.
 #[inline]
-pub fn era() -> u64 {
-    let era = ERA.load(Ordering::Acquire);
-    if STEPPED.load(Ordering::Acquire) == era {
-        // Whoever is faster ends it for both.
-        let _ = ERA.compare_exchange(era, era.wrapping_add(1), Ordering::AcqRel, Ordering::Acquire);
-        return ERA.load(Ordering::Acquire);
-    }
-    era
+pub fn stepped_at() -> u64 {
+    STEPPED_AT.load(Ordering::Acquire)
 }

@@ -133,7 +133,6 @@ fn ctl_locked(
     }
     match op {
         ADD if is_late && !is_present => {
-            one.add(PRESENT);
             arm(set, one, asked);
             0
         }
@@ -171,6 +170,7 @@ fn ctl_locked(
 /// The program asks anew, and the kernel hears of it later.
 fn arm(set: &Set, one: &'static Registration, asked: EpollEvent) {
     one.note(asked);
+    one.add(PRESENT);
     one.remove(SPENT | TOKENED);
     if asked.events & ONESHOT != 0 {
         // Only here: whatever the kernel tells by the program's own data was asked for before.

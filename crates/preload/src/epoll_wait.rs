@@ -3,22 +3,23 @@
 //! Storey 6: waits.
 
 use core::ffi::{c_int, c_void};
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use yasmin_ring::{Park, Phase, Room, View};
-use yasmin_wire::State;
+use yasmin_ring::Phase;
 
-use crate::conn::{Conn, Parked};
+use crate::conn::Parked;
+use crate::ready::{Look, gather, gather_but, note_told, readable, writable};
 use crate::set::registration::Registration;
 use crate::set::{
-    EDGE, ERR, HUP, IDLE_LOOKS, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Set, WRNORM, is_telling,
+    EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Set, WRNORM, is_telling,
     note_end_told, note_kernel_told,
 };
 use crate::signals::{self, Handled};
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EpollEvent, call};
 use crate::timeout::Timeout;
-use crate::{clock, epoll_ctl, process, real, spin, tcp};
+use crate::{clock, epoll_ctl, process, real, spin};
 
 /// One epoll_wait in any of its forms, with the program's own buffer.
 pub struct Wait {
@@ -108,25 +109,6 @@ fn merge(events: *mut EpollEvent, found: usize, more: usize) -> usize {
         }
     }
     kept
-}
-
-/// Whether a send would find room in the ring.
-fn writable(conn: &'static Conn, fd: c_int) -> bool {
-    let Ok(_tx) = conn.lock_tx(fd) else { return false };
-    matches!(conn.sender().room(1), Ok(Room::Ring(write)) if !write.opens())
-}
-
-/// Whether bytes came and were read that no wait has told of: TCP tells of that edge with what
-/// is ready still.
-fn has_past_edge(one: &Registration, conn: &'static Conn) -> bool {
-    let receiver = conn.receiver();
-    let (tail, told) = (receiver.tail_seen(), one.edge_told.load(Ordering::Relaxed));
-    if told == tail || receiver.unread_bytes() > 0 {
-        return false;
-    }
-    one.edge_told.store(tail, Ordering::Relaxed);
-    // Registered anew: the kernel tells.
-    told != u64::MAX
 }
 
 /// epoll_wait in all its forms. Returns as libc does.
@@ -281,42 +263,42 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
     }
     if is_due && fills && set.kernel_first.swap(1, Ordering::Relaxed) == 0 {
         let told = ask_kernel(set, wait, 0);
+        // Where it filled the buffer, it has its turn again behind the rings.
+        set.known_at.store(set.looked_at.load(Ordering::Relaxed), Ordering::Relaxed);
         if told != 0 {
             let has_room = told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS;
-            let more = if has_room { add_rings(set, wait, told as usize, false) } else { 0 };
+            let look = Look::as_of_kernel(set);
+            let more = if has_room { add_rings(set, wait, told as usize, &look, false) } else { 0 };
             return Some(sys::returned((told + more as c_int) as isize) as c_int);
         }
     }
     set.kernel_first.store(0, Ordering::Relaxed);
-    set.follows_tcp.store(0, Ordering::Relaxed);
-    let found = collect(set, wait, 0, fills);
+    let look = Look::now(set);
+    gather(set, &look, max);
+    let before = emit(set, wait, 0, &look, fills, false);
+    let behind = emit(set, wait, before, &look, fills, true);
+    let found = before + behind;
     if found > 0 {
         if has_watched {
             set.spin.won();
         }
-        let follows = set.follows_tcp.load(Ordering::Relaxed) != 0;
-        let asks = (is_due || follows) && !fills && found as u32 != max;
-        let more = if asks { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
-        if asks && found + more == max as usize {
+        let asks = (is_due || behind > 0) && !fills && found as u32 != max;
+        let told = if asks { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
+        if asks && found + told == max as usize {
             complete(set, wait, found);
         }
-        let more = merge(wait.events, found, more);
-        if follows {
-            turn(wait.events, found, more);
-        }
-        return Some((found + more) as c_int);
+        let told = merge(wait.events, found, told);
+        turn(wait.events, before..found + told, behind);
+        let more = add_late(set, wait, &look, before..found + told);
+        return Some((found + told + more) as c_int);
     }
     if is_due || !has_watched || wait.timeout.is_now() {
         let told = ask_kernel(set, wait, 0);
         if told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS {
-            // What came by ring since then came before what the kernel has, unless its sender
-            // says that it did not.
-            let told = told as usize;
-            let more = add_rings(set, wait, told, fills);
-            if set.follows_tcp.load(Ordering::Relaxed) == 0 {
-                turn(wait.events, told, more);
-            }
-            return Some((told + more) as c_int);
+            let look = Look { asked_at: look.asked_at, ..Look::as_of_kernel(set) };
+            add_to_told(set, wait, told as usize, &look);
+            let more = add_late(set, wait, &look, 0..told as usize);
+            return Some(told + more as c_int);
         }
         if told == 0 && wait.timeout.is_now() {
             set.polling.found_nothing(clock::ticks());
@@ -331,24 +313,27 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
 /// Whether any of the rings may have bytes whose sender did something by TCP before, of which the
 /// kernel was not asked since. Under the lock.
 fn follow_tcp(set: &Set) -> bool {
+    let look = Look::now(set);
     let mut any = false;
     for one in set.each_hot() {
-        any |= one.conn().is_some_and(|conn| follows_tcp(one, conn));
+        any |= one.conn().is_some_and(|conn| {
+            let said = conn.receiver().block.tcp_elsewhere();
+            if conn.shares_clock() {
+                said > look.asked_at
+            } else {
+                one.elsewhere_seen.swap(said, Ordering::Relaxed) != said
+            }
+        });
     }
     any
 }
 
-/// The same of one: the kernel has to be asked.
-fn follows_tcp(one: &Registration, conn: &Conn) -> bool {
-    let said = conn.receiver().block.tcp_elsewhere();
-    one.elsewhere_seen.swap(said, Ordering::Relaxed) != said
-}
-
-/// Puts the `second` events behind the `first` before them.
-fn turn(events: *mut EpollEvent, first: usize, second: usize) {
-    if first > 0 && second > 0 {
+/// Puts the first `count` of the events in `range` behind the others of them.
+fn turn(events: *mut EpollEvent, range: Range<usize>, count: usize) {
+    if count > 0 && count < range.len() {
         // SAFETY: inside the program's buffer, filled so far; an event has no alignment.
-        unsafe { core::slice::from_raw_parts_mut(events, first + second) }.rotate_left(first);
+        unsafe { core::slice::from_raw_parts_mut(events.add(range.start), range.len()) }
+            .rotate_left(count);
     }
 }
 
@@ -369,7 +354,8 @@ fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
     // This thread has taken the event that was to tell of ring bytes: it tells of them, or
     // another one does.
     // A full buffer: the kernel may have had more.
-    let found = kept + add_rings(set, wait, kept as usize, ret == wait.max) as c_int;
+    let look = Look::now(set);
+    let found = kept + add_rings(set, wait, kept as usize, &look, ret == wait.max) as c_int;
     if found == wait.max
         && set.sleepers.load(Ordering::SeqCst) != 0
         && let Some(one) = set
@@ -396,8 +382,12 @@ fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
             && one.asks_for_room_anew().is_some()
             && one.conn().is_some_and(|conn| writable(conn, one.at()))
     });
-    set.looked_at.store(clock::ticks(), Ordering::Relaxed);
+    let now = clock::ticks();
+    set.looked_at.store(now, Ordering::Relaxed);
     let told = wait.look(found);
+    if told >= 0 && told < wait.max - found as c_int {
+        set.known_at.store(now, Ordering::Relaxed);
+    }
     // What is told of as long as it lasts may be told again at once.
     set.kernel_due.store(u32::from(told > 0), Ordering::Relaxed);
     let kept = told_by_kernel(set, wait.events, found, told);
@@ -417,14 +407,25 @@ fn ask_again(set: &Set, wait: &Wait, found: usize, kept: c_int) -> c_int {
 fn told_by_kernel(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_int {
     epoll_ctl::told(set, events, skip, count, |one| {
         let is_hot = one.hot.load(Ordering::Relaxed) != 0;
-        one.conn().filter(|_| is_hot).map_or(0, |conn| readable(set, one, conn))
+        let Some(conn) = one.conn().filter(|_| is_hot) else { return 0 };
+        let events = readable(set, one, conn);
+        note_told(one, events, clock::ticks());
+        events
     })
 }
 
 /// Adds what the rings have to the `told` events that the kernel gave, also where there is
-/// no room for more events; says how many these became more. `whole` as in `collect`. Under
-/// the lock.
-fn add_rings(set: &Set, wait: &Wait, told: usize, whole: bool) -> usize {
+/// no room for more events; says how many these became more. `whole` as in `emit`. Under the lock.
+fn add_rings(set: &Set, wait: &Wait, told: usize, look: &Look, whole: bool) -> usize {
+    add_to_told(set, wait, told, look);
+    gather(set, look, wait.max as u32 - told as u32);
+    let mut more = emit(set, wait, told, look, whole, false);
+    more += emit(set, wait, told + more, look, whole, true);
+    merge(wait.events, told, more)
+}
+
+/// The first half of that: rings of registrations that the kernel told of.
+fn add_to_told(set: &Set, wait: &Wait, told: usize, look: &Look) {
     for at in 0..told {
         // SAFETY: filled in by the kernel.
         let mut event = unsafe { wait.events.add(at).read_unaligned() };
@@ -441,16 +442,37 @@ fn add_rings(set: &Set, wait: &Wait, told: usize, whole: bool) -> usize {
             let is_it = one.is_armed();
             let Some(conn) = one.conn().filter(|_| is_it) else { continue };
             let more = readable(set, one, conn);
+            if more == 0 || !look.takes(one, conn, more) {
+                continue;
+            }
             event.events |= more;
-            if more != 0 && one.asked() & ONESHOT != 0 {
+            note_told(one, more, clock::ticks());
+            if one.asked() & ONESHOT != 0 {
                 epoll_ctl::spend(set, one);
             }
         }
         // SAFETY: as above.
         unsafe { wait.events.add(at).write_unaligned(event) };
     }
-    let more = collect(set, wait, told, whole);
-    merge(wait.events, told, more)
+}
+
+/// Of the events in `told` the kernel told some, after `before` looked at the rings: what was sent by
+/// ring since then, but before the kernel was asked, comes in the same answer. Returns how many events
+/// became more. Under the lock.
+fn add_late(set: &Set, wait: &Wait, before: &Look, told: Range<usize>) -> usize {
+    let room = wait.max as usize - told.end;
+    let steps = set.hot.len().saturating_mul(told.len() as u32);
+    if told.is_empty() || room == 0 || steps > MERGE_STEPS {
+        return 0;
+    }
+    let look = Look { asked_at: before.asked_at, ..Look::as_of_kernel(set) };
+    gather_but(set, &look, room as u32, |one| one.told_at.load(Ordering::Relaxed) >= before.time);
+    let ahead = emit(set, wait, told.end, &look, false, false);
+    let ahead = merge(wait.events, told.end, ahead);
+    turn(wait.events, told.start..told.end + ahead, told.len());
+    let end = told.end + ahead;
+    let behind = emit(set, wait, end, &look, false, true);
+    ahead + merge(wait.events, end, behind)
 }
 
 /// Adds what the kernel had no room for to the first `found` events, which the rings told. Under
@@ -480,149 +502,51 @@ fn missing(one: &Registration, events: u32) -> u32 {
     }
 }
 
-/// Fills in what the hot registrations have, behind `skip` events. Returns how many are
-/// more. `whole`: the kernel is not asked for the rest of them. Under the lock.
-fn collect(set: &Set, wait: &Wait, skip: usize, whole: bool) -> usize {
-    let mut found = skip;
-    let mut index = set.cursor.load(Ordering::Relaxed);
-    // Under the lock: no other thread writes these.
-    let round = set.round.load(Ordering::Relaxed).wrapping_add(1);
-    set.round.store(round, Ordering::Relaxed);
-    // What is dropped on the way moves another one to its place, which may have been here.
-    for _ in 0..set.hot.len() {
-        if found as c_int == wait.max {
-            break;
-        }
-        if index >= set.hot.len() {
-            index = 0;
-        }
-        let Some(one) = set.hot.get(index) else { break };
-        if one.round.load(Ordering::Relaxed) == round {
-            index += 1;
+/// Tells of what was gathered, behind `skip` events: of those that come behind the kernel's if
+/// `follows`, else of the others. Returns how many are more. `whole`: the kernel is not asked for
+/// the rest of them. Under the lock.
+fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool, follows: bool) -> usize {
+    let mut count = skip;
+    for index in 0..set.ready.len() {
+        let Some(one) = set.ready.get(index) else { break };
+        if (one.follows.load(Ordering::Relaxed) != 0) != follows {
             continue;
         }
-        one.round.store(round, Ordering::Relaxed);
-        let mut events = ready(set, one);
-        if events != 0 {
-            one.idle.store(0, Ordering::Relaxed);
-            let asked = one.asked();
-            if asked & ONESHOT != 0 {
-                if kernel_may_have_more(one) {
-                    // It is asked now or never: it tells one event of this, too.
-                    events |= u32::from(one.poll_now(asked as i16) as u16);
-                }
-                epoll_ctl::spend(set, one);
-            } else if whole {
-                events |= missing(one, events);
+        let asked = one.asked();
+        let mut events = one.found.load(Ordering::Relaxed);
+        // Told again before they are read, they are told in this order.
+        note_told(one, events, look.time + u64::from(index));
+        if follows && let Some(conn) = one.conn() {
+            let said = conn.receiver().block.tcp_elsewhere();
+            one.elsewhere_seen.store(said, Ordering::Relaxed);
+        }
+        if asked & ONESHOT != 0 {
+            if kernel_may_have_more(one, events) {
+                // It is asked now or never: it tells one event of this, too.
+                events |= u32::from(one.poll_now(asked as i16) as u16);
             }
-            let event = EpollEvent { events, data: one.data.load(Ordering::Relaxed) };
-            // SAFETY: the program's buffer of `max` events.
-            unsafe { wait.events.add(found).write_unaligned(event) };
-            found += 1;
+            epoll_ctl::spend(set, one);
+        } else if whole {
+            events |= missing(one, events);
         }
-        if one.hot.load(Ordering::Relaxed) == index + 1 {
-            index += 1;
-        }
+        let event = EpollEvent { events, data: one.data.load(Ordering::Relaxed) };
+        // SAFETY: the program's buffer of `max` events.
+        unsafe { wait.events.add(count).write_unaligned(event) };
+        count += 1;
     }
-    set.cursor.store(index, Ordering::Relaxed);
-    found - skip
+    count - skip
 }
 
-/// Whether the kernel may have something to tell of a one-shot registration whose ring does. Who
-/// ends a connection parks it; one whose end was killed shows within a short time.
-fn kernel_may_have_more(one: &Registration) -> bool {
+/// Whether the kernel may have something to tell of a one-shot registration whose rings tell of
+/// `events`. Who ends a connection parks it; one whose end was killed shows within a short time.
+fn kernel_may_have_more(one: &Registration, events: u32) -> bool {
     let known = ONESHOT | EDGE | IN | RDNORM | OUT | WRNORM | RDHUP;
+    let room = one.asked() & (OUT | WRNORM);
     one.asked() & !known != 0
+        || room & !events != 0
         || one.conn().is_none_or(|conn| {
             conn.receiver().phase() != Phase::Open || conn.due(&conn.rx.looked_at, KERNEL_LOOK_US)
         })
-}
-
-/// What a hot registration has to tell, besides what the kernel knows.
-fn ready(set: &Set, one: &'static Registration) -> u32 {
-    if !one.is_armed() {
-        return 0;
-    }
-    let Some(conn) = one.conn() else { return 0 };
-    let asked = one.asked();
-    let mut events = 0;
-    let receiver = conn.receiver();
-    let stirs = receiver.is_moved() || is_telling(one, conn, &receiver);
-    let idle = one.idle.load(Ordering::Relaxed);
-    one.idle.store(idle.wrapping_add(1), Ordering::Relaxed);
-    if stirs || idle >= IDLE_LOOKS {
-        events |= readable(set, one, conn);
-    } else if receiver.phase() == Phase::Offered && receiver.hinted() {
-        to_kernel(set, one, conn);
-    }
-    if one.hot.load(Ordering::Relaxed) == 0 {
-        // All is the kernel's now, and nothing keeps the connection mapped any more.
-        return events;
-    }
-    // Once the kernel alone has told of it, nobody else may tell again.
-    let wants_out = asked & (OUT | WRNORM) != 0 && !one.is_kernels_alone();
-    if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(one, conn)) {
-        // An edge tells of everything that is ready, and of this one the kernel knows nothing.
-        let asks_kernel = || asked & EDGE != 0 && one.poll_now(sys::POLLOUT) != 0;
-        if writable(conn, one.at()) || asks_kernel() {
-            events |= asked & (OUT | WRNORM);
-        } else {
-            set.kernel_due.store(1, Ordering::Relaxed);
-        }
-    }
-    events
-}
-
-fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u32 {
-    let Ok(_rx) = conn.lock_rx(one.at()) else { return 0 };
-    let receiver = conn.receiver();
-    let Ok(view) = receiver.look(|| conn.read_position()) else {
-        // The kernel reports the reset.
-        tcp::reset(one.at());
-        set.drop_hot(one);
-        set.kernel_due.store(1, Ordering::Relaxed);
-        return 0;
-    };
-    if is_telling(one, conn, &receiver) {
-        // After the look, which saw what the sender stored before it published.
-        if follows_tcp(one, conn) {
-            set.follows_tcp.store(1, Ordering::Relaxed);
-        }
-        if one.asked() & EDGE != 0 {
-            one.edge_told.store(receiver.tail_seen(), Ordering::Relaxed);
-        }
-        return one.asked() & (IN | RDNORM);
-    }
-    match view {
-        // Told of already, or not asked for.
-        View::Ring { .. } => {}
-        View::TcpUpTo { .. } => set.kernel_due.store(1, Ordering::Relaxed),
-        View::Tcp => {
-            set.drop_hot(one);
-            set.kernel_due.store(1, Ordering::Relaxed);
-        }
-        View::Empty { state } => {
-            let is_idle = one.idle.load(Ordering::Relaxed) >= IDLE_LOOKS;
-            if is_idle && receiver.park() == Park::Parked {
-                if state == State::Offered {
-                    conn.rx.offers.failed();
-                }
-                set.drop_hot(one);
-                set.kernel_due.store(1, Ordering::Relaxed);
-            }
-        }
-    }
-    0
-}
-
-/// Bytes came by TCP to an offered direction: the kernel tells of them.
-fn to_kernel(set: &Set, one: &Registration, conn: &'static Conn) {
-    set.kernel_due.store(1, Ordering::Relaxed);
-    let Ok(_rx) = conn.lock_rx(one.at()) else { return };
-    let receiver = conn.receiver();
-    if receiver.park() == Park::Parked && receiver.is_drained() {
-        set.drop_hot(one);
-    }
 }
 
 /// Watches the hot registrations as long as the budget lasts, or until the kernel is due.

@@ -50,6 +50,7 @@ mod passing;
 mod poll;
 mod process;
 mod promote;
+mod ready;
 mod real;
 mod recv;
 mod request;

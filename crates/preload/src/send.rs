@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use yasmin_call::answer;
 use yasmin_call::send::{Asks, Health, Opening, Send, Sink};
-use yasmin_ring::{Broken, Pages, Publish, Room, Sender, Write};
+use yasmin_ring::{Broken, Pages, Publish, Room, Sender, Stamp, Write};
 
 use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
@@ -380,10 +380,8 @@ impl Sink for Locked<'_, '_> {
 
     fn publish(&mut self, write: &Write, len: usize, position: u64) -> Result<Publish, Broken> {
         note_cpu(self.io.conn, &self.sender);
-        let era = elsewhere::era();
-        if self.sender.block.tcp_elsewhere() != era {
-            self.sender.block.set_tcp_elsewhere(era);
-        }
+        let elsewhere = elsewhere::stepped_at();
+        self.sender.stamp(write, Stamp { time: clock::ticks(), elsewhere });
         let published = self.sender.publish(write, len as u32, position);
         if published == Ok(Publish::Done) {
             let conn = self.io.conn;

@@ -43,10 +43,12 @@ use registration::{
 };
 
 pub const IN: u32 = 1;
+pub const PRI: u32 = 2;
 pub const OUT: u32 = 4;
 pub const ERR: u32 = 8;
 pub const HUP: u32 = 0x10;
 pub const RDNORM: u32 = 0x40;
+pub const RDBAND: u32 = 0x80;
 pub const WRNORM: u32 = 0x100;
 pub const RDHUP: u32 = 0x2000;
 pub const EXCLUSIVE: u32 = 1 << 28;
@@ -106,6 +108,8 @@ pub struct Set {
     /// Not 0: it was passed on over a Unix socket, and may come back as another number.
     pub passed: AtomicU32,
     pub hot: List<Registration>,
+    /// Those of them that the look under way found ready.
+    pub ready: List<Registration>,
     pub cursor: AtomicU32,
     /// How often the list was gone through.
     pub round: AtomicU32,
@@ -116,9 +120,9 @@ pub struct Set {
     /// Not 0: the kernel was asked before the rings the last time that their events filled the
     /// program's buffer.
     pub kernel_first: AtomicU32,
-    /// Not 0: ring bytes were told of whose sender had done something by TCP before.
-    pub follows_tcp: AtomicU32,
+    /// Ticks at which the kernel was last asked, and at which it was and had room for all it knew.
     pub looked_at: AtomicU64,
+    pub known_at: AtomicU64,
     pub spin: Backoff,
     pub next_free: AtomicPtr<Set>,
 }
@@ -657,6 +661,9 @@ impl Set {
             return true;
         }
         one.idle.store(0, Ordering::Relaxed);
+        if !self.ready.reserve(self.hot.len() + 1) {
+            return false;
+        }
         let Some(index) = self.hot.push(one) else { return false };
         one.hot.store(index + 1, Ordering::Relaxed);
         true

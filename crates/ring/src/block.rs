@@ -3,11 +3,13 @@
 use core::sync::atomic::{AtomicU32 as Unused32, AtomicU64 as Unused64};
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+use crate::stamps::{Entry, Stamps};
 
 /// Laid over `layout::direction_offset(index)`. Every field may change at any time.
 ///
-/// Two cache lines, a neighbour apart: the first is written by the sender (and by the
-/// receiver's compare-and-swap of the word), the second by the receiver alone.
+/// Three cache lines, a neighbour apart: the first is written by the sender (and by the
+/// receiver's compare-and-swap of the word), the second by the receiver alone, the third by the
+/// sender alone.
 #[repr(C)]
 pub struct Block {
     pub(crate) word: AtomicU64,
@@ -20,13 +22,15 @@ pub struct Block {
     pub(crate) class_wanted: AtomicU32,
     // Atomics too: the peer can write here, so nothing may hold it for unchanging.
     _wake: Unused64,
-    pub(crate) tcp_elsewhere: AtomicU64,
-    _line: [Unused64; 10],
+    /// When the bytes of the last publication were published, and after what.
+    pub(crate) stamp: Entry,
+    _line: [Unused64; 9],
     /// Ring bytes consumed: stored (release) after they were copied out, so that the sender,
     /// who loads it (acquire), may overwrite them.
     pub(crate) head: AtomicU64,
     pub(crate) receiver_cpu: AtomicU32,
     _rest: [Unused32; 29],
+    pub(crate) stamps: Stamps,
 }
 
 impl Block {
@@ -39,11 +43,12 @@ impl Block {
             sender_cpu: AtomicU32::new(0),
             class_wanted: AtomicU32::new(0),
             _wake: Unused64::new(0),
-            tcp_elsewhere: AtomicU64::new(0),
-            _line: [const { Unused64::new(0) }; 10],
+            stamp: Entry::new(),
+            _line: [const { Unused64::new(0) }; 9],
             head: AtomicU64::new(0),
             receiver_cpu: AtomicU32::new(0),
             _rest: [const { Unused32::new(0) }; 29],
+            stamps: Stamps::new(),
         }
     }
 
@@ -57,15 +62,10 @@ impl Block {
         self.tcp_hint.load(Ordering::Relaxed)
     }
 
-    /// Another value than before: the sender's process did something by TCP on other connections
-    /// before it published what the word says. A hint to ask the kernel first, never trusted.
+    /// The processor's counter, as the sender says, when its process last did something by TCP before
+    /// it published what the word says. A hint to ask the kernel first, never trusted.
     pub fn tcp_elsewhere(&self) -> u64 {
-        self.tcp_elsewhere.load(Ordering::Relaxed)
-    }
-
-    /// To be stored before the word that publishes.
-    pub fn set_tcp_elsewhere(&self, era: u64) {
-        self.tcp_elsewhere.store(era, Ordering::Relaxed);
+        self.stamp.elsewhere()
     }
 
     /// CPU on which the sender last ran, as it says; only a choice between two ways of waiting
@@ -122,7 +122,12 @@ const _: () = {
     assert!(core::mem::offset_of!(Block, tcp_hint) == layout::DIRECTION_TCP_HINT);
     assert!(core::mem::offset_of!(Block, sender_cpu) == layout::DIRECTION_SENDER_CPU);
     assert!(core::mem::offset_of!(Block, class_wanted) == layout::DIRECTION_CLASS_WANTED);
-    assert!(core::mem::offset_of!(Block, tcp_elsewhere) == layout::DIRECTION_TCP_ELSEWHERE);
+    let stamp = core::mem::offset_of!(Block, stamp);
+    assert!(stamp + Entry::ELSEWHERE == layout::DIRECTION_TCP_ELSEWHERE);
+    assert!(stamp + Entry::PACKED == layout::DIRECTION_STAMP);
+    let stamps = core::mem::offset_of!(Block, stamps);
+    assert!(stamps == layout::DIRECTION_STAMPS);
+    assert!(stamps + Stamps::NEXT == layout::DIRECTION_NEXT_STAMP);
     assert!(core::mem::offset_of!(Block, head) == layout::DIRECTION_HEAD);
     assert!(core::mem::offset_of!(Block, receiver_cpu) == layout::DIRECTION_RECEIVER_CPU);
     assert!(core::mem::size_of::<Block>() == layout::DIRECTION_BYTES);

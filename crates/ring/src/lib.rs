@@ -15,12 +15,14 @@ mod primitive;
 mod receiver;
 mod recover;
 mod sender;
+mod stamps;
 mod state;
 
 pub use block::Block;
 pub use memory::{Memory, Pages};
 pub use receiver::{Park, Receiver, View};
 pub use sender::{Publish, Room, Sender, Write};
+pub use stamps::Stamp;
 pub use state::{Phase, Private, ReceiverState, SenderState};
 
 /// The peer wrote what no honest peer writes: the direction is of no more use.

@@ -9,6 +9,7 @@ use crate::Broken;
 use crate::block::Block;
 use crate::memory::Memory;
 use crate::primitive::Ordering;
+use crate::stamps::Stamp;
 use crate::state::{Phase, ReceiverState, is_set, set};
 
 /// One end's hold on the direction that it receives on. Made anew for each operation.
@@ -357,6 +358,17 @@ impl<M: Memory> Receiver<'_, M> {
     /// The same, without forgetting it.
     pub fn is_hinted(&self) -> bool {
         self.block.tcp_hint.load(Ordering::Acquire) != self.state.hint_seen.get()
+    }
+
+    /// Where the bytes that were not read yet begin, as a number to compare.
+    pub fn head(&self) -> u64 {
+        self.state.head.get()
+    }
+
+    /// What the sender said of the publication that begins at `start`, `head` or a tail that was
+    /// seen before, with its time near `now`. `None`: it said nothing, or it was too long ago.
+    pub fn stamp_at(&self, start: u64, now: u64) -> Option<Stamp> {
+        self.block.stamp_at(start, now)
     }
 
     /// The tail when last looked at, as a number to compare.

@@ -9,6 +9,7 @@ use crate::Broken;
 use crate::block::Block;
 use crate::memory::Memory;
 use crate::primitive::Ordering;
+use crate::stamps::Stamp;
 use crate::state::{SenderState, clear, is_set, set};
 
 /// One end's hold on the direction that it sends on. Made anew for each operation.
@@ -191,6 +192,11 @@ impl<M: Memory> Sender<'_, M> {
         let at = write.expected.tail.plus(u64::from(skip_bytes)).offset(size);
         let first = len.min((size - at) as usize);
         [(at, first), (0, len - first)]
+    }
+
+    /// Says of the bytes that are about to be published when that is, and after what: a hint.
+    pub fn stamp(&self, write: &Write, stamp: Stamp) {
+        self.block.note_stamp(write.expected.tail.get(), stamp);
     }
 
     /// Publishes `len_bytes` (nothing, if 0) that were filled; opens the direction if it was offered, with

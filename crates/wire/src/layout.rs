@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0x0000 channel header (informational; no side reads it back)
-//! 0x0400 direction 0 (connector to acceptor): word line, receiver line
+//! 0x0400 direction 0 (connector to acceptor): word line, receiver line, stamps
 //! 0x0800 direction 1 (acceptor to connector)
 //! 0x1000 ring of direction 0, class_bytes(max_class)
 //! ...... ring of direction 1, class_bytes(max_class)
@@ -37,11 +37,17 @@ pub const DIRECTION_TCP_HINT: usize = 0x10;
 pub const DIRECTION_SENDER_CPU: usize = 0x18;
 pub const DIRECTION_CLASS_WANTED: usize = 0x1c;
 pub const DIRECTION_TCP_ELSEWHERE: usize = 0x28;
+pub const DIRECTION_STAMP: usize = 0x30;
 /// In a direction's block, written by the receiver; two cache lines on, so that neither the
 /// line nor its prefetched neighbour is shared with the sender's.
 pub const DIRECTION_HEAD: usize = 0x80;
 pub const DIRECTION_RECEIVER_CPU: usize = 0x88;
-pub const DIRECTION_BYTES: usize = 0x100;
+/// In a direction's block, written by the sender and seldom read: two cache lines on again, so that
+/// a receiver that watches the word does not fetch these with it.
+pub const DIRECTION_STAMPS: usize = 0x100;
+pub const DIRECTION_STAMPS_COUNT: usize = 7;
+pub const DIRECTION_NEXT_STAMP: usize = 0x170;
+pub const DIRECTION_BYTES: usize = 0x180;
 
 /// Where direction `index`'s ring begins, in a channel of `max_class`.
 pub const fn ring_offset(index: usize, max_class: u8) -> usize {

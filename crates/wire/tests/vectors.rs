@@ -115,8 +115,13 @@ fn offsets() {
         "tcp_hint": layout::DIRECTION_TCP_HINT,
         "sender_cpu": layout::DIRECTION_SENDER_CPU,
         "class_wanted": layout::DIRECTION_CLASS_WANTED,
+        "tcp_elsewhere": layout::DIRECTION_TCP_ELSEWHERE,
+        "stamp": layout::DIRECTION_STAMP,
         "head": layout::DIRECTION_HEAD,
         "receiver_cpu": layout::DIRECTION_RECEIVER_CPU,
+        "stamps": layout::DIRECTION_STAMPS,
+        "stamps_count": layout::DIRECTION_STAMPS_COUNT,
+        "next_stamp": layout::DIRECTION_NEXT_STAMP,
         "bytes": layout::DIRECTION_BYTES,
     });
     assert_eq!(vectors.block, block);

@@ -76,6 +76,7 @@ epdel NAME NAME
 epwait NAME N [N] [N]
 tells NAME NAME NAME N
 causes forth|back NAME NAME NAME NAME NAME N
+caused forth|back NAME NAME NAME NAME NAME N
 ppoll NAME EVENTS N MASK
 pselect NAME EVENTS N MASK
 eppwait NAME N MASK

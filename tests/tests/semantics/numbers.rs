@@ -295,24 +295,37 @@ fn ring_bytes_that_overtake_tcp_bytes_in_a_nested_set() {
     });
 }
 
+/// Pairs X Y and V W, whose ends Y and W are in the set E. `w_by_tcp`: W has two numbers, and so does
+/// not offer.
+fn two_pairs_in_a_set(duo: &mut Duo, w_by_tcp: bool) {
+    duo.b("pairs X Y");
+    duo.b("pairs V W");
+    if w_by_tcp {
+        duo.b("dup W W2");
+    }
+    duo.b("epoll E");
+    duo.b("epadd E Y in");
+    duo.b("epadd E W in");
+    for name in ["V", "X", "Y"] {
+        duo.b(&format!("set {name} nodelay 1"));
+    }
+}
+
+fn is_told_in_order(duo: &mut Duo) {
+    duo.b("causes forth V X W Y E 200");
+    duo.b("causes back V X W Y E 200");
+    duo.b("caused forth V X W Y E 200");
+    duo.b("caused back V X W Y E 200");
+    duo.prove_one_way("X");
+}
+
 /// Who sends by TCP on one connection and then by ring on another one finds them told of in that
 /// order, and the other way about.
 #[test]
 fn waits_tell_in_the_order_of_the_sender() {
     check(|duo| {
-        duo.b("pairs X Y");
-        duo.b("pairs V W");
-        // With two numbers it does not offer: by TCP.
-        duo.b("dup W W2");
-        duo.b("epoll E");
-        duo.b("epadd E Y in");
-        duo.b("epadd E W in");
-        for name in ["V", "X", "Y"] {
-            duo.b(&format!("set {name} nodelay 1"));
-        }
-        duo.b("causes forth V X W Y E 200");
-        duo.b("causes back V X W Y E 200");
-        duo.prove_one_way("X");
+        two_pairs_in_a_set(duo, true);
+        is_told_in_order(duo);
     });
 }
 
@@ -320,16 +333,25 @@ fn waits_tell_in_the_order_of_the_sender() {
 #[test]
 fn waits_tell_of_two_rings_in_the_order_of_the_sender() {
     check(|duo| {
-        duo.b("pairs X Y");
-        duo.b("pairs V W");
-        duo.b("epoll E");
-        duo.b("epadd E Y in");
-        duo.b("epadd E W in");
-        for name in ["V", "X", "Y"] {
-            duo.b(&format!("set {name} nodelay 1"));
+        two_pairs_in_a_set(duo, false);
+        is_told_in_order(duo);
+    });
+}
+
+/// A buffer for one event, and bytes by TCP that nobody reads: bytes in a ring that were sent after
+/// those have their turn.
+#[test]
+fn a_small_buffer_tells_of_a_ring_that_follows_tcp() {
+    check(|duo| {
+        two_pairs_in_a_set(duo, true);
+        duo.b("caused forth V X W Y E 20");
+        duo.b("send V 100");
+        duo.b("poll W in 1000");
+        duo.b("send X 100");
+        duo.b("poll Y in 1000");
+        for _ in 0..4 {
+            duo.b("epwait E 1000 1 4");
         }
-        duo.b("causes forth V X W Y E 200");
-        duo.b("causes back V X W Y E 200");
         duo.prove_one_way("X");
     });
 }

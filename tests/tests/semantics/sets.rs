@@ -833,6 +833,24 @@ fn one_wait_tells_of_both_storeys() {
     });
 }
 
+/// Who asks for edges of room alone is not told again because bytes came and were read.
+#[test]
+fn an_edge_of_room_alone_hears_nothing_of_bytes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("epoll E");
+        duo.a("epadd E C out+et");
+        duo.a("epwait E 0 64");
+        for _ in 0..4 {
+            duo.a("async T recvall C 30000");
+            duo.b("sendall C 30000");
+            duo.a("join T");
+            duo.a("epwait E 0 64");
+        }
+        duo.prove_one_way("C");
+    });
+}
+
 /// A small buffer hides nothing of what it tells: who is told that bytes came is told of room in
 /// the same event.
 #[test]

@@ -36,6 +36,34 @@ impl<T> List<T> {
         (index < self.len()).then(|| unsafe { &*self.item(index).load(Ordering::Relaxed) })
     }
 
+    /// Whether so many items find room; false without memory.
+    pub fn reserve(&self, count: u32) -> bool {
+        let room = || self.room.load(Ordering::Relaxed);
+        while room() < count {
+            if self.grow(room()).is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Puts the items into the order of their keys.
+    pub fn sort(&self, key: impl Fn(&T) -> u64) {
+        let len = self.len() as usize;
+        if len < 2 {
+            return;
+        }
+        let first = self.items.load(Ordering::Relaxed).cast::<*mut T>();
+        // SAFETY: `len` items, under the set's lock; an atomic pointer is laid out as a pointer.
+        let items = unsafe { core::slice::from_raw_parts_mut(first, len) };
+        // SAFETY: each of the memory of a T, which stays one.
+        items.sort_unstable_by_key(|item| key(unsafe { &**item }));
+    }
+
+    pub fn truncate(&self, len: u32) {
+        self.len.store(len.min(self.len()), Ordering::Relaxed);
+    }
+
     /// Where it is now; `None` without memory.
     pub fn push(&self, one: &'static T) -> Option<u32> {
         let len = self.len();
@@ -61,8 +89,9 @@ impl<T> List<T> {
     }
 
     #[cold]
-    fn grow(&self, len: u32) -> Option<()> {
-        let room = if len == 0 { FIRST } else { len.checked_mul(2)? };
+    fn grow(&self, held: u32) -> Option<()> {
+        let len = self.len();
+        let room = if held == 0 { FIRST } else { held.checked_mul(2)? };
         let fresh =
             sys::map_private(room as usize * size_of::<AtomicPtr<T>>())?.cast::<AtomicPtr<T>>();
         let old = self.items.load(Ordering::Relaxed);
@@ -74,9 +103,9 @@ impl<T> List<T> {
         }
         self.items.store(fresh, Ordering::Relaxed);
         self.room.store(room, Ordering::Relaxed);
-        if len > 0 {
+        if held > 0 {
             // SAFETY: who reads items holds the set's lock, as this thread does.
-            unsafe { sys::unmap(old.cast(), len as usize * size_of::<AtomicPtr<T>>()) };
+            unsafe { sys::unmap(old.cast(), held as usize * size_of::<AtomicPtr<T>>()) };
         }
         Some(())
     }

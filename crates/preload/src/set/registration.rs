@@ -41,10 +41,22 @@ pub struct Registration {
     pub round: AtomicU32,
     /// Looks at the set since something came.
     pub idle: AtomicU32,
+    /// Not 0: the last look left it, since what it has was sent after that look began.
+    pub left: AtomicU32,
+    /// Not 0: its sender did something by TCP before, of which the kernel was not asked yet.
+    pub follows: AtomicU32,
+    /// What the look under way found, and the ring tail then.
+    pub found: AtomicU32,
+    pub found_tail: AtomicU64,
     /// Ring tail that an edge-triggered wait was last told of.
     pub edge_told: AtomicU64,
-    /// What the sender said of its steps elsewhere when the kernel was last asked because of them.
+    /// What a sender under another kernel said of its steps elsewhere when the kernel was last asked
+    /// because of them.
     pub elsewhere_seen: AtomicU64,
+    /// Ticks at which it was told of last.
+    pub told_at: AtomicU64,
+    /// Ticks by which the look under way tells of it.
+    pub key: AtomicU64,
     /// Of the socket, where no number of this process names it any more.
     pub inode: AtomicU64,
     /// The next one under the same number. Under `REGISTRY`.
@@ -233,6 +245,8 @@ pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
     one.hot.store(0, Ordering::Relaxed);
     one.idle.store(0, Ordering::Relaxed);
     one.round.store(0, Ordering::Relaxed);
+    one.left.store(0, Ordering::Relaxed);
+    one.told_at.store(0, Ordering::Relaxed);
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
     one.elsewhere_seen.store(0, Ordering::Relaxed);
     one.set.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);

@@ -267,9 +267,11 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["look" | "await" | "awaitunread" | "selectnow" | "drainnow", ..] => {
             look::run(script, words)
         }
-        ["poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait" | "tells" | "causes", ..] => {
-            wait::run(script, words)
-        }
+        [
+            "poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait" | "tells" | "causes"
+            | "caused",
+            ..,
+        ] => wait::run(script, words),
         ["pairs", one, other] => pair(script, one, other),
         [
             "async" | "asleep" | "waiting" | "kick" | "nudge" | "join" | "closing" | "opening"

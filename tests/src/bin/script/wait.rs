@@ -1,6 +1,7 @@
 //! poll and epoll.
 
 use std::io::Result;
+use std::sync::mpsc;
 
 use yasmin_tests::sys::{self, libc};
 
@@ -57,6 +58,14 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
         ["causes", way, one, other, one_to, other_to, set, turns] => {
             let order = if way == "forth" { [0, 1] } else { [1, 0] };
             causes(script, [one, other], [one_to, other_to], order, set, number(turns)?)
+        }
+        ["caused", way, one, other, one_to, other_to, set, turns] => {
+            let (from, to) = if way == "forth" {
+                ([one, other], [one_to, other_to])
+            } else {
+                ([other, one], [other_to, one_to])
+            };
+            caused(script, from, to, set, number(turns)?)
         }
         ["epwait", set, timeout_ms] => epoll_wait(script, set, timeout_ms, 64),
         ["epwait", set, timeout_ms, max] => epoll_wait(script, set, timeout_ms, number(max)?),
@@ -143,6 +152,59 @@ fn causes(
         sender.join().expect("a thread of ours")?;
         // A packet on loopback may arrive a moment after the call that sent it.
         Ok(if early <= turns / 20 { "in order".to_owned() } else { format!("{early} early") })
+    })
+}
+
+/// Both ends of two connections are here: so many times one thread sends on the first and on the
+/// second, and then this one waits. Whether its waits tell of both, in the order of sending.
+fn caused(
+    script: &Script,
+    from: [&str; 2],
+    to: [&str; 2],
+    set: &str,
+    turns: usize,
+) -> Result<String> {
+    let fd = |name: &str| script.object(name).map(|object| object.fd);
+    let (from, to_fds, set) = ([fd(from[0])?, fd(from[1])?], [fd(to[0])?, fd(to[1])?], fd(set)?);
+    let wait = |timeout_ms| -> Result<Vec<usize>> {
+        let place = |data| to.iter().position(|name| data == data_of(name)).unwrap_or(to.len());
+        let told: Vec<_> = sys::epoll_wait(set, 64, timeout_ms)?
+            .into_iter()
+            .map(|(_, data)| place(data))
+            .collect();
+        for at in &told {
+            sys::read(*to_fds.get(*at).ok_or_else(|| wrong("an event of neither"))?, &mut [0])?;
+        }
+        Ok(told)
+    };
+    let (go, goes) = mpsc::channel();
+    let (done, is_done) = mpsc::channel();
+    let mut wrong_turns = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            goes.iter().try_for_each(|at: usize| {
+                done.send(sys::write(from[at], b"x").map(drop)).map_err(drop)
+            })
+        });
+        let sends = |at: usize| {
+            go.send(at).expect("the sender waits");
+            is_done.recv().expect("it answers")
+        };
+        for _ in 0..turns {
+            // What was told of in the last answer keeps its place in the kernel's list until the next.
+            wait(0)?;
+            sends(0)?;
+            sends(1)?;
+            let mut told = wait(1000)?;
+            if told.len() < 2 {
+                told.extend(wait(1000)?);
+            }
+            wrong_turns += usize::from(told != [0, 1]);
+        }
+        drop(go);
+        // A packet on loopback may arrive a moment after the call that sent it.
+        let is_fine = wrong_turns <= turns / 20;
+        Ok(if is_fine { "in order".to_owned() } else { format!("{wrong_turns} turned") })
     })
 }
 

@@ -1,0 +1,251 @@
+//! What the rings of a set have to tell, in the order in which it was sent (spec/wire.md 5.8).
+//!
+//! What must stay true: to look changes nothing that a later wait would tell of. What was told is
+//! noted by who tells (`note_told`), and what finds no room is told another time.
+//!
+//! Storey 6: waits.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use yasmin_ring::{Park, Phase, Room, View};
+use yasmin_wire::State;
+
+use crate::conn::Conn;
+use crate::set::registration::Registration;
+use crate::set::{EDGE, IDLE_LOOKS, IN, OUT, PRI, RDBAND, RDNORM, Set, WRNORM, is_telling};
+use crate::{clock, sys, tcp};
+
+/// A look at the rings.
+pub struct Look {
+    /// Ticks: what was sent later is left to the next look. Something that was sent before that may
+    /// lie in a ring that was looked at already.
+    pub time: u64,
+    /// Ticks: what the senders did by TCP until then the kernel has told of.
+    pub asked_at: u64,
+}
+
+impl Look {
+    pub fn now(set: &Set) -> Self {
+        Self { time: clock::ticks(), asked_at: set.known_at.load(Ordering::Relaxed) }
+    }
+
+    /// With what the kernel told when it was asked last: what was sent before that is not told later.
+    pub fn as_of_kernel(set: &Set) -> Self {
+        Self { time: set.looked_at.load(Ordering::Relaxed), ..Self::now(set) }
+    }
+
+    /// When what a registration is to tell of was sent, by this processor's counter, and whether its
+    /// sender did something by TCP before that the kernel has not told of.
+    fn order(&self, one: &Registration, conn: &Conn) -> (u64, bool) {
+        let receiver = conn.receiver();
+        let told_at = one.told_at.load(Ordering::Relaxed);
+        if !conn.shares_clock() {
+            let said = receiver.block.tcp_elsewhere();
+            return (self.time, one.elsewhere_seen.load(Ordering::Relaxed) != said);
+        }
+        let head = receiver.head();
+        let told = one.edge_told.load(Ordering::Relaxed);
+        let is_unread = told.wrapping_sub(head) <= u64::from(receiver.unread_bytes());
+        let start = if one.asked() & EDGE != 0 && is_unread { told } else { head };
+        // Who is told of something and leaves it has it told again behind what came since, as the
+        // kernel does.
+        match receiver.stamp_at(start, self.time) {
+            Some(stamp) => (stamp.time.max(told_at), stamp.elsewhere > self.asked_at),
+            None => (told_at, receiver.block.tcp_elsewhere() > self.asked_at),
+        }
+    }
+
+    /// Notes what `one` has for this look, and its place among the others. False: it is left. That
+    /// happens once, whatever a sender says of the time.
+    pub fn takes(&self, one: &Registration, conn: &Conn, events: u32) -> bool {
+        let (mut key, mut follows) = (one.told_at.load(Ordering::Relaxed), false);
+        if events & (IN | RDNORM) != 0 {
+            (key, follows) = self.order(one, conn);
+            let is_late = key > self.time && one.left.load(Ordering::Relaxed) == 0;
+            one.left.store(u32::from(is_late), Ordering::Relaxed);
+            if is_late {
+                return false;
+            }
+        }
+        one.key.store(key, Ordering::Relaxed);
+        one.follows.store(u32::from(follows), Ordering::Relaxed);
+        one.found.store(events, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Of a list that is longer than the program's buffer so many are looked at, for those that have
+/// waited longest.
+const WINDOW: u32 = 64;
+
+/// Puts the hot registrations that have something to tell into the set's ready list, in the order in
+/// which it was sent, as many as there is `room` for. Under the lock.
+pub fn gather(set: &Set, look: &Look, room: u32) {
+    gather_but(set, look, room, |_| false);
+}
+
+pub fn gather_but(set: &Set, look: &Look, room: u32, is_told: impl Fn(&Registration) -> bool) {
+    let ready = &set.ready;
+    ready.clear();
+    let start = set.cursor.load(Ordering::Relaxed);
+    let mut index = start;
+    // Under the lock: no other thread writes these.
+    let round = set.round.load(Ordering::Relaxed).wrapping_add(1);
+    set.round.store(round, Ordering::Relaxed);
+    // What is dropped on the way moves another one to its place, which may have been here.
+    for seen in 0..set.hot.len() {
+        if ready.len() >= room && seen >= WINDOW {
+            break;
+        }
+        if index >= set.hot.len() {
+            index = 0;
+        }
+        let Some(one) = set.hot.get(index) else { break };
+        if one.round.load(Ordering::Relaxed) == round {
+            index += 1;
+            continue;
+        }
+        one.round.store(round, Ordering::Relaxed);
+        if !is_told(one) {
+            let events = found(set, one);
+            if events != 0
+                && let Some(conn) = one.conn()
+            {
+                one.idle.store(0, Ordering::Relaxed);
+                if look.takes(one, conn, events) {
+                    ready.push(one);
+                }
+            }
+        }
+        if one.hot.load(Ordering::Relaxed) == index + 1 {
+            index += 1;
+        }
+    }
+    ready.sort(|one| one.key.load(Ordering::Relaxed));
+    if ready.len() > room {
+        // Those that are left have their turn soon, and others beside them.
+        ready.truncate(room);
+        index = start.wrapping_add(room);
+        if index >= set.hot.len() {
+            index = 0;
+        }
+    }
+    set.cursor.store(index, Ordering::Relaxed);
+}
+
+/// The program is told of `events` of `one`, now.
+pub fn note_told(one: &Registration, events: u32, now: u64) {
+    if events == 0 {
+        return;
+    }
+    one.told_at.store(now, Ordering::Relaxed);
+    if one.asked() & EDGE != 0 {
+        one.edge_told.store(one.found_tail.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// What a hot registration has to tell, besides what the kernel knows.
+fn found(set: &Set, one: &'static Registration) -> u32 {
+    if !one.is_armed() {
+        return 0;
+    }
+    let Some(conn) = one.conn() else { return 0 };
+    let asked = one.asked();
+    let mut events = 0;
+    let receiver = conn.receiver();
+    let stirs = receiver.is_moved() || is_telling(one, conn, &receiver);
+    let idle = one.idle.load(Ordering::Relaxed);
+    one.idle.store(idle.wrapping_add(1), Ordering::Relaxed);
+    if stirs || idle >= IDLE_LOOKS {
+        events |= readable(set, one, conn);
+    } else if receiver.phase() == Phase::Offered && receiver.hinted() {
+        to_kernel(set, one, conn);
+    }
+    if one.hot.load(Ordering::Relaxed) == 0 {
+        // All is the kernel's now, and nothing keeps the connection mapped any more.
+        return events;
+    }
+    // Once the kernel alone has told of it, nobody else may tell again.
+    let wants_out = asked & (OUT | WRNORM) != 0 && !one.is_kernels_alone();
+    if wants_out && (events != 0 || asked & EDGE == 0 || has_past_edge(one, conn)) {
+        // An edge tells of everything that is ready, and of this one the kernel knows nothing.
+        let asks_kernel = || asked & EDGE != 0 && one.poll_now(sys::POLLOUT) != 0;
+        if writable(conn, one.at()) || asks_kernel() {
+            events |= asked & (OUT | WRNORM);
+        } else {
+            set.kernel_due.store(1, Ordering::Relaxed);
+        }
+    }
+    events
+}
+
+pub fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u32 {
+    let Ok(_rx) = conn.lock_rx(one.at()) else { return 0 };
+    let receiver = conn.receiver();
+    let Ok(view) = receiver.look(|| conn.read_position()) else {
+        // The kernel reports the reset.
+        tcp::reset(one.at());
+        set.drop_hot(one);
+        set.kernel_due.store(1, Ordering::Relaxed);
+        return 0;
+    };
+    if is_telling(one, conn, &receiver) {
+        one.found_tail.store(receiver.tail_seen(), Ordering::Relaxed);
+        return one.asked() & (IN | RDNORM);
+    }
+    match view {
+        // Told of already, or not asked for.
+        View::Ring { .. } => {}
+        View::TcpUpTo { .. } => set.kernel_due.store(1, Ordering::Relaxed),
+        View::Tcp => {
+            set.drop_hot(one);
+            set.kernel_due.store(1, Ordering::Relaxed);
+        }
+        View::Empty { state } => {
+            let is_idle = one.idle.load(Ordering::Relaxed) >= IDLE_LOOKS;
+            if is_idle && receiver.park() == Park::Parked {
+                if state == State::Offered {
+                    conn.rx.offers.failed();
+                }
+                set.drop_hot(one);
+                set.kernel_due.store(1, Ordering::Relaxed);
+            }
+        }
+    }
+    0
+}
+
+/// Whether bytes came and were read that no wait has told of: TCP tells of that edge with what
+/// is ready still, if anything is asked for that bytes wake (`sock_def_readable`).
+fn has_past_edge(one: &Registration, conn: &'static Conn) -> bool {
+    let receiver = conn.receiver();
+    let (tail, told) = (receiver.tail_seen(), one.edge_told.load(Ordering::Relaxed));
+    let is_woken = one.asked() & (IN | PRI | RDNORM | RDBAND) != 0;
+    if !is_woken || told == tail || receiver.unread_bytes() > 0 {
+        return false;
+    }
+    if told == u64::MAX {
+        // Registered anew: the kernel tells.
+        one.edge_told.store(tail, Ordering::Relaxed);
+        return false;
+    }
+    one.found_tail.store(tail, Ordering::Relaxed);
+    true
+}
+
+/// Whether a send would find room in the ring.
+pub fn writable(conn: &'static Conn, fd: c_int) -> bool {
+    let Ok(_tx) = conn.lock_tx(fd) else { return false };
+    matches!(conn.sender().room(1), Ok(Room::Ring(write)) if !write.opens())
+}
+
+/// Bytes came by TCP to an offered direction: the kernel tells of them.
+fn to_kernel(set: &Set, one: &Registration, conn: &'static Conn) {
+    set.kernel_due.store(1, Ordering::Relaxed);
+    let Ok(_rx) = conn.lock_rx(one.at()) else { return };
+    let receiver = conn.receiver();
+    if receiver.park() == Park::Parked && receiver.is_drained() {
+        set.drop_hot(one);
+    }
+}
