@@ -18,6 +18,8 @@ pub struct Mismatch {
     /// How many bytes were checked together, and how many of them were right.
     pub checked: usize,
     pub right: usize,
+    /// How many bytes behind those, up to where it goes on as it should again, if it does.
+    pub wrong: Option<usize>,
     /// Where in the stream the bytes found do belong, when they are from elsewhere in it.
     pub belongs_at: Option<u64>,
 }
@@ -71,11 +73,22 @@ impl Pattern {
                     got: found[..found.len().min(16)].to_vec(),
                     checked: data.len(),
                     right: nth * 4096 + bad,
+                    wrong: self.right_again(at + bad as u64, found),
                     belongs_at: self.find(&found[..found.len().min(16)], at + bad as u64),
                 });
             }
         }
         Ok(())
+    }
+
+    /// After how many of `found`, wrong at `position`, its end is right again from there on.
+    fn right_again(self, position: u64, found: &[u8]) -> Option<usize> {
+        let mut expected = vec![0; found.len()];
+        self.fill(position, &mut expected);
+        let right =
+            expected.iter().rev().zip(found.iter().rev()).take_while(|(a, b)| a == b).count();
+        // A byte or a few are right by chance.
+        (right >= 8).then_some(found.len() - right)
     }
 
     /// Looks for `bytes` within 4 MiB of `near`.
@@ -96,12 +109,16 @@ impl std::error::Error for Mismatch {}
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        let Self { position, expected, got, checked, right, belongs_at } = self;
+        let Self { position, expected, got, checked, right, wrong, belongs_at } = self;
         write!(
             out,
             "at {position} there is {got:02x?}, not {expected:#04x}; {right} of {checked} bytes \
              received together were right"
         )?;
+        match wrong {
+            Some(wrong) => write!(out, ", {wrong} behind them were not, and the rest was")?,
+            None => write!(out, ", nothing behind them was")?,
+        }
         match belongs_at {
             Some(there) if there > position => {
                 write!(out, "; these bytes belong {} later: bytes were lost", there - position)
@@ -164,9 +181,13 @@ mod tests {
         pattern.fill(1000, &mut data);
         data.drain(4500..4600);
         let lost = pattern.check(1000, &data).unwrap_err();
-        assert_eq!((lost.position, lost.belongs_at), (5500, Some(5600)));
+        assert_eq!((lost.position, lost.belongs_at, lost.wrong), (5500, Some(5600), None));
         let foreign = Pattern::new(8).check(1000, &data).unwrap_err();
         assert_eq!(foreign.belongs_at, None);
+        pattern.fill(1000, &mut data);
+        data[4500..4600].fill(0);
+        let overwritten = pattern.check(1000, &data).unwrap_err();
+        assert_eq!((overwritten.right, overwritten.wrong), (4500, Some(100)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::netns::Site;
@@ -141,6 +142,8 @@ pub struct Process {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     /// The last lines of both outputs.
+    /// Ends with its standard error.
+    stderr: Option<JoinHandle<()>>,
     tail: Arc<Mutex<VecDeque<String>>>,
     registry: Registry,
 }
@@ -149,7 +152,7 @@ fn collect(
     input: impl Read + Send + 'static,
     tail: Arc<Mutex<VecDeque<String>>>,
     mut sink: impl FnMut(String) + Send + 'static,
-) {
+) -> JoinHandle<()> {
     const KEPT: usize = 5000;
     std::thread::spawn(move || {
         for line in BufReader::new(input).split(b'\n').map_while(Result::ok) {
@@ -162,7 +165,7 @@ fn collect(
             drop(tail);
             sink(line);
         }
-    });
+    })
 }
 
 impl Process {
@@ -179,11 +182,17 @@ impl Process {
         if let Some(stdout) = child.stdout.take() {
             collect(stdout, tail.clone(), move |line| drop(sender.send(line)));
         }
-        if let Some(stderr) = child.stderr.take() {
-            collect(stderr, tail.clone(), |_| ());
-        }
+        let stderr = child.stderr.take().map(|stderr| collect(stderr, tail.clone(), |_| ()));
         let stdin = child.stdin.take();
-        Self { name: name.to_owned(), child, stdin, lines, tail, registry: registry.clone() }
+        Self {
+            name: name.to_owned(),
+            child,
+            stdin,
+            lines,
+            stderr,
+            tail,
+            registry: registry.clone(),
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -194,6 +203,16 @@ impl Process {
     pub fn output(&self) -> String {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.iter().map(|line| format!("  {line}\n")).collect()
+    }
+
+    /// What it said last is still on its way, unless somebody else has the other end too.
+    fn wait_for_stderr(&self) {
+        let until = Instant::now() + Duration::from_secs(1);
+        while self.stderr.as_ref().is_some_and(|stderr| !stderr.is_finished())
+            && Instant::now() < until
+        {
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     #[track_caller]
@@ -241,6 +260,7 @@ impl Process {
                 }
                 None => {
                     let status = self.wait();
+                    self.wait_for_stderr();
                     panic!(
                         "{} ended ({status}) without saying {word:?}; its output:\n{}",
                         self.name,
@@ -260,6 +280,7 @@ impl Process {
         };
         if let Err(error) = sent {
             let status = self.wait();
+            self.wait_for_stderr();
             panic!("{} ended ({status}) before {line:?}: {error}\n{}", self.name, self.output());
         }
     }
