@@ -25,6 +25,12 @@ typedef unsigned long long u64;
 #define BPF_MAP_TYPE_ARRAY 2
 #define AT_NULL 0
 #define AT_SECURE 23
+/* uapi/linux/if.h; drivers/net/veth.c, linux/netdevice.h (NETDEV_ALIGN). */
+#define IFF_LOOPBACK 8
+#define VETH 0x68746576 /* "veth" */
+#define PRIV_ALIGN 32
+/* Addresses of one device that are looked at. */
+#define ADDRESSES 8
 #define SOCKFS_MAGIC 0x534F434B
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
@@ -115,6 +121,46 @@ struct in6_addr {
 	u8 bytes[16];
 };
 
+struct list_head {
+	struct list_head *next;
+};
+
+struct in_ifaddr {
+	struct in_ifaddr *ifa_next;
+	u32 ifa_local;
+} CORE;
+
+struct in_device {
+	struct in_ifaddr *ifa_list;
+} CORE;
+
+struct inet6_ifaddr {
+	struct in6_addr addr;
+	struct list_head if_list;
+} CORE;
+
+struct inet6_dev {
+	struct list_head addr_list;
+} CORE;
+
+struct rtnl_link_ops {
+	const char *kind;
+} CORE;
+
+/* What belongs to its kind is at priv from Linux 6.10 on, and before behind it. */
+struct net_device {
+	u32 flags;
+	struct rtnl_link_ops *rtnl_link_ops;
+	possible_net_t nd_net;
+	struct in_device *ip_ptr;
+	struct inet6_dev *ip6_ptr;
+	u8 priv[0];
+} CORE;
+
+struct dst_entry {
+	struct net_device *dev;
+} CORE;
+
 struct sock_common {
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
@@ -132,6 +178,7 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	struct socket *sk_socket;
+	struct dst_entry *sk_dst_cache;
 	u16 sk_type;
 	u16 sk_protocol;
 } CORE;
@@ -195,6 +242,7 @@ struct record {
 	u8 peer[16];
 	u64 secure;
 	u64 references; /* to the file; 0: not known */
+	u64 beyond; /* the peer's namespace; 0: not known */
 };
 
 /* 0 where it cannot be read. */
@@ -211,6 +259,7 @@ struct record {
 #define BYTE_OFFSET 0
 #define BYTE_SIZE 1
 #define EXISTS 2
+#define TYPE_SIZE(type) __builtin_preserve_type_info(*(type *)0, 1)
 #define LSHIFT_U64 4
 #define RSHIFT_U64 5
 
@@ -282,6 +331,91 @@ static __attribute__((always_inline)) u64 references(struct file *file)
 	return 0;
 }
 
+static __attribute__((always_inline)) u64 cookie_of(struct net_device *dev)
+{
+	struct net *net = READ(dev, nd_net.net);
+
+	return READ(net, net_cookie);
+}
+
+static __attribute__((always_inline)) int has_v4(struct net_device *dev, u32 address)
+{
+	struct in_device *in = READ(dev, ip_ptr);
+	struct in_ifaddr *one = in ? READ(in, ifa_list) : 0;
+	u32 i;
+
+	for (i = 0; i < ADDRESSES && one; i++) {
+		if (READ(one, ifa_local) == address)
+			return 1;
+		one = READ(one, ifa_next);
+	}
+	return 0;
+}
+
+static __attribute__((always_inline)) int has_v6(struct net_device *dev, const u64 *address)
+{
+	struct inet6_dev *in;
+	struct list_head *one;
+	struct inet6_ifaddr *entry;
+	u64 its[2];
+	u32 i;
+
+	if (!FIELD(dev->ip6_ptr, EXISTS))
+		return 0;
+	in = READ(dev, ip6_ptr);
+	one = in ? READ(in, addr_list.next) : 0;
+	for (i = 0; i < ADDRESSES && one; i++) {
+		entry = (void *)one - FIELD(entry->if_list, BYTE_OFFSET);
+		bpf_probe_read_kernel(its, sizeof(its),
+				      __builtin_preserve_access_index(&entry->addr));
+		if (its[0] == address[0] && its[1] == address[1])
+			return 1;
+		bpf_probe_read_kernel(&one, sizeof(one), one);
+	}
+	return 0;
+}
+
+/*
+ * The namespace in which the peer has to be, if nobody on the way changes addresses: what goes
+ * through loopback stays here, and what goes into a veth whose other end has the peer's own address
+ * is delivered there. 0: it cannot be told.
+ */
+static __attribute__((always_inline)) u64 beyond(struct sock *sk, u16 family)
+{
+	struct dst_entry *dst = READ(sk, sk_dst_cache);
+	struct net_device *dev = dst ? READ(dst, dev) : 0, *other = 0;
+	struct rtnl_link_ops *ops;
+	u64 v6[2] = {};
+	u32 kind[2] = {};
+
+	if (!dev)
+		return 0;
+	if (READ(dev, flags) & IFF_LOOPBACK)
+		return cookie_of(dev);
+	ops = READ(dev, rtnl_link_ops);
+	if (!ops || bpf_probe_read_kernel(kind, 5, READ(ops, kind)) || kind[0] != VETH || kind[1])
+		return 0;
+	/* The first member of struct veth_priv, whose types a module may keep to itself. */
+	if (FIELD(dev->priv, EXISTS))
+		bpf_probe_read_kernel(&other, sizeof(other), (void *)dev + FIELD(dev->priv, BYTE_OFFSET));
+	else
+		bpf_probe_read_kernel(&other, sizeof(other),
+				      (void *)dev + ((TYPE_SIZE(struct net_device) + PRIV_ALIGN - 1) &
+						     ~(u64)(PRIV_ALIGN - 1)));
+	if (!other)
+		return 0;
+	bpf_probe_read_kernel(v6, sizeof(v6),
+			      __builtin_preserve_access_index(&sk->__sk_common.skc_v6_daddr));
+	/* The second half of ::ffff:0:0/96 is IPv4. */
+	if (family == 2 || (!v6[0] && (u32)v6[1] == 0xffff0000)) {
+		if (!has_v4(other, READ(sk, __sk_common.skc_daddr)))
+			return 0;
+	} else if (!has_v6(other, v6)) {
+		return 0;
+	}
+	return cookie_of(other);
+}
+
 SEC("iter/task")
 int describe(struct context *ctx)
 {
@@ -341,6 +475,7 @@ int describe(struct context *ctx)
 	record.rcv_nxt = READ(tcp, rcv_nxt);
 	record.syn_data = syn_data(tcp);
 	record.references = references(file);
+	record.beyond = beyond(sk, record.family);
 
 	/* All that was read is the task's: the way once more, from its end. */
 	if (record.cookie != look->cookie || !record.cookie ||

@@ -23,6 +23,26 @@ pub struct Facts {
     pub references: Option<u64>,
     /// `None` without BPF.
     pub numbers: Option<Numbers>,
+    /// The cookie of the namespace in which the peer has to be, if nobody on the way changes
+    /// addresses. `None` where the way does not tell.
+    pub beyond: Option<u64>,
+}
+
+impl Facts {
+    /// Whether the two cannot be the ends of one connection, whatever their numbers say: each has the
+    /// other's addresses, so nobody changed them on the way, and one has its peer in another namespace
+    /// than the other's.
+    ///
+    /// Linux makes initial sequence numbers of a hash of the addresses, with one secret for all
+    /// namespaces, and of the time in steps of 64 ns (secure_tcp_seq). So connections with equal
+    /// addresses that begin at once have equal numbers (seen: 3 of 12,870).
+    pub fn contradicts(&self, peer: &Self) -> bool {
+        let mirrors = self.local == peer.peer && self.peer == peer.local;
+        let elsewhere = |from: &Self, to: &Self| {
+            from.beyond.zip(to.netns).is_some_and(|(beyond, netns)| beyond != netns)
+        };
+        mirrors && (elsewhere(self, peer) || elsewhere(peer, self))
+    }
 }
 
 /// The initial sequence numbers of the two directions, as `sight` reads them.
@@ -50,6 +70,32 @@ pub fn plain_end(end: Endpoint) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ends_in_other_namespaces_than_they_lead_to_contradict_each_other() {
+        let end = |netns, beyond, local: &str, peer: &str| Facts {
+            cookie: 1,
+            netns: Some(netns),
+            local: local.parse().unwrap(),
+            peer: peer.parse().unwrap(),
+            is_plain: true,
+            bound: false,
+            pid_namespace: 1,
+            references: None,
+            numbers: None,
+            beyond,
+        };
+        let (a, b) = ("10.0.0.1:1", "10.0.0.2:2");
+        let first = end(1, Some(2), a, b);
+        assert!(!first.contradicts(&end(2, Some(1), b, a)));
+        assert!(first.contradicts(&end(4, Some(3), b, a)));
+        assert!(first.contradicts(&end(4, None, b, a)));
+        assert!(end(4, None, b, a).contradicts(&first));
+        // A bridge or a router: nothing is known.
+        assert!(!end(1, None, a, b).contradicts(&end(2, None, b, a)));
+        // Their addresses were changed on the way, and with them where it leads.
+        assert!(!first.contradicts(&end(4, Some(4), "10.0.9.9:80", a)));
+    }
 
     #[test]
     fn mapped_addresses_are_plain() {

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use yasmin_control::Role;
 
-/// What both ends of one connection have in common, and no two connections.
+/// What both ends of one connection have in common. Two connections have it only where their
+/// addresses are equal, which `Proof::holds` tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// The sequence numbers of the first data byte of each direction.

@@ -68,12 +68,13 @@ impl Proof {
         }
     }
 
-    /// Whether two ends of one key still are the ends of one connection. The numbers are of
-    /// one connection for ever; addresses may have changed hands since they were offered.
+    /// Whether two ends of one key are the ends of one connection, and still are. The numbers are a
+    /// connection's for ever, and another one's only where addresses are equal; addresses may
+    /// have changed hands since they were offered.
     pub fn holds(&self, ends: [&Facts; 2]) -> bool {
         ends[0].cookie != ends[1].cookie
             && match self {
-                Self::Numbers(_) => true,
+                Self::Numbers(_) => !ends[0].contradicts(ends[1]),
                 Self::Addresses(diag) => ends.into_iter().all(|facts| diag.holds(facts)),
             }
     }
@@ -125,6 +126,7 @@ fn look_without_bpf(diag: &Diag, namer: Credentials, socket: &Socket) -> Result<
         pid_namespace,
         references: None,
         numbers: None,
+        beyond: None,
     })
 }
 

@@ -52,7 +52,7 @@ const NO_PID: u32 = 1 << 30;
 const SAMPLES: usize = 32;
 
 /// Bytes of the program's struct record.
-const RECORD_BYTES: usize = 112;
+const RECORD_BYTES: usize = 120;
 
 /// The loaded program.
 pub struct Sight {
@@ -225,6 +225,7 @@ impl Record {
             pid_namespace: u64::from(self.u32_at(44)),
             references: Some(self.u64_at(104)).filter(|&count| count != 0),
             numbers: Some(self.numbers()),
+            beyond: Some(self.u64_at(112)).filter(|&netns| netns != 0),
         })
     }
 }

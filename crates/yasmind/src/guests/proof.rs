@@ -74,6 +74,7 @@ mod tests {
             pid_namespace: 1,
             references: None,
             numbers,
+            beyond: None,
         }
     }
 

@@ -46,6 +46,7 @@ fn facts(guests: &Guests, numbers: Option<Numbers>) -> Facts {
         pid_namespace: 1,
         references: None,
         numbers,
+        beyond: None,
     }
 }
 
@@ -246,6 +247,7 @@ fn short_connections_stay_on_tcp() {
         pid_namespace: 1,
         references: None,
         numbers: None,
+        beyond: None,
     };
     let held = (facts, held);
     for _ in 0..2 * SHORT_IN_A_ROW {
