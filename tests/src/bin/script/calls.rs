@@ -3,6 +3,7 @@
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use yasmin_tests::sys::memory::{self, Part};
 use yasmin_tests::sys::{self, errno_name, extras, libc, pointers, signals};
@@ -146,7 +147,9 @@ fn vector(script: &Script, name: &str, form: &str, parts: &str, flags: &str) -> 
     Ok(moved.to_string())
 }
 
-/// Signals `thread` again and again until told to stop.
+const BETWEEN_KICKS: Duration = Duration::from_micros(10);
+
+/// Signals this thread again and again while it acts.
 fn kicking<T>(signal: i32, act: impl FnOnce() -> T) -> T {
     let thread = sys::thread_id();
     let stop = AtomicBool::new(false);
@@ -154,7 +157,12 @@ fn kicking<T>(signal: i32, act: impl FnOnce() -> T) -> T {
         scope.spawn(|| {
             while !stop.load(Ordering::SeqCst) {
                 let _ = sys::kill_thread(thread, signal);
-                std::thread::yield_now();
+                // A thread whose next signal waits when a handler returns runs nothing else: the
+                // handler alone would go on, and finds what its thread holds.
+                let next = Instant::now() + BETWEEN_KICKS;
+                while Instant::now() < next {
+                    std::thread::yield_now();
+                }
             }
         });
         let result = act();
