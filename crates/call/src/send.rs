@@ -119,8 +119,9 @@ impl Send {
     /// watched long enough.
     #[inline]
     pub fn step<S: Sink>(&mut self, sink: &mut S, is_spent: bool) -> Answer {
+        let mut was_open = false;
         loop {
-            let was_open = sink.is_open();
+            was_open |= sink.is_open();
             let Ok(room) = sink.room(self.left()) else { return self.reset(sink) };
             match room {
                 Room::Ring(write) => {

@@ -259,7 +259,7 @@ impl World {
 
 impl Sink for World {
     fn room(&mut self, wanted: usize) -> Result<Room, Broken> {
-        self.tx().room(wanted)
+        self.tx().room_to_send(wanted)
     }
 
     fn is_open(&self) -> bool {

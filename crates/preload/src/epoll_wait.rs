@@ -12,7 +12,7 @@ use crate::conn::Parked;
 use crate::ready::{Look, gather, gather_but, note_told, readable, writable};
 use crate::set::registration::Registration;
 use crate::set::{
-    EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Set, WRNORM, is_telling,
+    EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Ready, Set, WRNORM, is_telling,
     note_end_told, note_kernel_told,
 };
 use crate::signals::{self, Handled};
@@ -274,10 +274,9 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
     }
     set.kernel_first.store(0, Ordering::Relaxed);
     let look = Look::now(set);
-    gather(set, &look, max);
-    let before = emit(set, wait, 0, &look, fills, false);
-    let behind = emit(set, wait, before, &look, fills, true);
-    let found = before + behind;
+    let before = gather(set, &look, max) as usize;
+    let found = emit(set, wait, 0, &look, fills, 0..set.ready.len());
+    let behind = found - before;
     if found > 0 {
         if has_watched {
             set.spin.won();
@@ -419,8 +418,7 @@ fn told_by_kernel(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int)
 fn add_rings(set: &Set, wait: &Wait, told: usize, look: &Look, whole: bool) -> usize {
     add_to_told(set, wait, told, look);
     gather(set, look, wait.max as u32 - told as u32);
-    let mut more = emit(set, wait, told, look, whole, false);
-    more += emit(set, wait, told + more, look, whole, true);
+    let more = emit(set, wait, told, look, whole, 0..set.ready.len());
     merge(wait.events, told, more)
 }
 
@@ -442,7 +440,7 @@ fn add_to_told(set: &Set, wait: &Wait, told: usize, look: &Look) {
             let is_it = one.is_armed();
             let Some(conn) = one.conn().filter(|_| is_it) else { continue };
             let more = readable(set, one, conn);
-            if more == 0 || !look.takes(one, conn, more) {
+            if more == 0 || look.place(one, conn, more).is_none() {
                 continue;
             }
             event.events |= more;
@@ -466,12 +464,13 @@ fn add_late(set: &Set, wait: &Wait, before: &Look, told: Range<usize>) -> usize 
         return 0;
     }
     let look = Look { asked_at: before.asked_at, ..Look::as_of_kernel(set) };
-    gather_but(set, &look, room as u32, |one| one.told_at.load(Ordering::Relaxed) >= before.time);
-    let ahead = emit(set, wait, told.end, &look, false, false);
+    let is_told = |one: &Registration| one.told_at.load(Ordering::Relaxed) >= before.time;
+    let middle = gather_but(set, &look, room as u32, is_told);
+    let ahead = emit(set, wait, told.end, &look, false, 0..middle);
     let ahead = merge(wait.events, told.end, ahead);
     turn(wait.events, told.start..told.end + ahead, told.len());
     let end = told.end + ahead;
-    let behind = emit(set, wait, end, &look, false, true);
+    let behind = emit(set, wait, end, &look, false, middle..set.ready.len());
     ahead + merge(wait.events, end, behind)
 }
 
@@ -502,21 +501,19 @@ fn missing(one: &Registration, events: u32) -> u32 {
     }
 }
 
-/// Tells of what was gathered, behind `skip` events: of those that come behind the kernel's if
-/// `follows`, else of the others. Returns how many are more. `whole`: the kernel is not asked for
-/// the rest of them. Under the lock.
-fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool, follows: bool) -> usize {
+/// Tells of what was gathered, of those in `range`, behind `skip` events. Returns how many are more.
+/// `whole`: the kernel is not asked for the rest of them. Under the lock.
+fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool, range: Range<u32>) -> usize {
     let mut count = skip;
-    for index in 0..set.ready.len() {
-        let Some(one) = set.ready.get(index) else { break };
-        if (one.follows.load(Ordering::Relaxed) != 0) != follows {
-            continue;
-        }
+    for index in range {
+        let Some(found) = set.ready.get(index) else { break };
+        let Ready { one, mut events, .. } = found;
         let asked = one.asked();
-        let mut events = one.found.load(Ordering::Relaxed);
         // Told again before they are read, they are told in this order.
         note_told(one, events, look.time + u64::from(index));
-        if follows && let Some(conn) = one.conn() {
+        if found.follows()
+            && let Some(conn) = one.conn()
+        {
             let said = conn.receiver().block.tcp_elsewhere();
             one.elsewhere_seen.store(said, Ordering::Relaxed);
         }

@@ -13,7 +13,9 @@ use yasmin_wire::State;
 
 use crate::conn::Conn;
 use crate::set::registration::Registration;
-use crate::set::{EDGE, IDLE_LOOKS, IN, OUT, PRI, RDBAND, RDNORM, Set, WRNORM, is_telling};
+use crate::set::{
+    EDGE, FOLLOWS, IDLE_LOOKS, IN, OUT, PRI, RDBAND, RDNORM, Ready, Set, WRNORM, is_telling,
+};
 use crate::{clock, sys, tcp};
 
 /// A look at the rings.
@@ -56,22 +58,17 @@ impl Look {
         }
     }
 
-    /// Notes what `one` has for this look, and its place among the others. False: it is left. That
-    /// happens once, whatever a sender says of the time.
-    pub fn takes(&self, one: &Registration, conn: &Conn, events: u32) -> bool {
-        let (mut key, mut follows) = (one.told_at.load(Ordering::Relaxed), false);
-        if events & (IN | RDNORM) != 0 {
-            (key, follows) = self.order(one, conn);
-            let is_late = key > self.time && one.left.load(Ordering::Relaxed) == 0;
-            one.left.store(u32::from(is_late), Ordering::Relaxed);
-            if is_late {
-                return false;
-            }
+    /// The place among the others of `one`, which has `events` for this look. `None`: it is left.
+    /// That happens once, whatever a sender says of the time.
+    pub fn place(&self, one: &Registration, conn: &Conn, events: u32) -> Option<u64> {
+        if events & (IN | RDNORM) == 0 {
+            return Some(one.told_at.load(Ordering::Relaxed) & !FOLLOWS);
         }
-        one.key.store(key, Ordering::Relaxed);
-        one.follows.store(u32::from(follows), Ordering::Relaxed);
-        one.found.store(events, Ordering::Relaxed);
-        true
+        let (time, follows) = self.order(one, conn);
+        let is_late = time > self.time && one.left.load(Ordering::Relaxed) == 0;
+        one.left.store(u32::from(is_late), Ordering::Relaxed);
+        let key = if follows { time | FOLLOWS } else { time & !FOLLOWS };
+        (!is_late).then_some(key)
     }
 }
 
@@ -80,12 +77,18 @@ impl Look {
 const WINDOW: u32 = 64;
 
 /// Puts the hot registrations that have something to tell into the set's ready list, in the order in
-/// which it was sent, as many as there is `room` for. Under the lock.
-pub fn gather(set: &Set, look: &Look, room: u32) {
-    gather_but(set, look, room, |_| false);
+/// which it was sent, as many as there is `room` for, and those last that come behind what the
+/// kernel tells. Returns where these begin. Under the lock.
+pub fn gather(set: &Set, look: &Look, room: u32) -> u32 {
+    gather_but(set, look, room, |_| false)
 }
 
-pub fn gather_but(set: &Set, look: &Look, room: u32, is_told: impl Fn(&Registration) -> bool) {
+pub fn gather_but(
+    set: &Set,
+    look: &Look,
+    room: u32,
+    is_told: impl Fn(&Registration) -> bool,
+) -> u32 {
     let ready = &set.ready;
     ready.clear();
     let start = set.cursor.load(Ordering::Relaxed);
@@ -93,45 +96,86 @@ pub fn gather_but(set: &Set, look: &Look, room: u32, is_told: impl Fn(&Registrat
     // Under the lock: no other thread writes these.
     let round = set.round.load(Ordering::Relaxed).wrapping_add(1);
     set.round.store(round, Ordering::Relaxed);
-    // What is dropped on the way moves another one to its place, which may have been here.
-    for seen in 0..set.hot.len() {
-        if ready.len() >= room && seen >= WINDOW {
-            break;
-        }
-        if index >= set.hot.len() {
-            index = 0;
-        }
-        let Some(one) = set.hot.get(index) else { break };
-        if one.round.load(Ordering::Relaxed) == round {
+    let (mut seen, mut kept) = (0u32, 0u32);
+    loop {
+        let len = set.hot.len();
+        // All of them at first without a lock, one right after the other: what is published
+        // meanwhile is left, and the cache lines that other CPUs wrote come side by side.
+        let end = seen.saturating_add(room.max(WINDOW)).min(len);
+        for _ in seen..end {
+            if index >= len {
+                index = 0;
+            }
+            let Some(one) = set.hot.get(index) else { break };
             index += 1;
-            continue;
-        }
-        one.round.store(round, Ordering::Relaxed);
-        if !is_told(one) {
-            let events = found(set, one);
-            if events != 0
-                && let Some(conn) = one.conn()
-            {
-                one.idle.store(0, Ordering::Relaxed);
-                if look.takes(one, conn, events) {
-                    ready.push(one);
-                }
+            if one.round.load(Ordering::Relaxed) == round {
+                continue;
+            }
+            one.round.store(round, Ordering::Relaxed);
+            if may_tell(one) && !is_told(one) {
+                ready.push(Ready { one, key: 0, events: 0 });
             }
         }
-        if one.hot.load(Ordering::Relaxed) == index + 1 {
-            index += 1;
+        keep_found(set, look, kept);
+        kept = ready.len();
+        if kept >= room || end == len {
+            break;
+        }
+        seen = end;
+        if set.hot.len() < len {
+            // Those that left had others moved to their places, maybe from where nobody looked yet.
+            (seen, index) = (0, start);
         }
     }
-    ready.sort(|one| one.key.load(Ordering::Relaxed));
+    ready.sort(|found| found.key);
     if ready.len() > room {
         // Those that are left have their turn soon, and others beside them.
         ready.truncate(room);
         index = start.wrapping_add(room);
-        if index >= set.hot.len() {
-            index = 0;
-        }
+    }
+    if index >= set.hot.len() {
+        index = 0;
     }
     set.cursor.store(index, Ordering::Relaxed);
+    let follows = |&at: &u32| ready.get(at).is_some_and(|found| found.follows());
+    (0..ready.len()).find(follows).unwrap_or(ready.len())
+}
+
+/// Of the ready list from `first` on, keeps what has something to tell, with what it is.
+fn keep_found(set: &Set, look: &Look, first: u32) {
+    let ready = &set.ready;
+    let mut kept = first;
+    for at in first..ready.len() {
+        let Some(Ready { one, .. }) = ready.get(at) else { break };
+        if let Some(found) = find(set, look, one) {
+            ready.put(kept, found);
+            kept += 1;
+        }
+    }
+    ready.truncate(kept);
+}
+
+/// Whether a hot registration may have something to tell: a hint, without a lock.
+fn may_tell(one: &'static Registration) -> bool {
+    if !one.is_armed() {
+        return false;
+    }
+    let Some(conn) = one.conn() else { return false };
+    let receiver = conn.receiver();
+    let idle = one.idle.load(Ordering::Relaxed);
+    one.idle.store(idle.wrapping_add(1), Ordering::Relaxed);
+    receiver.is_moved()
+        || is_telling(one, conn, &receiver)
+        || idle >= IDLE_LOOKS
+        || receiver.phase() == Phase::Offered && receiver.is_hinted()
+        || one.asked() & (OUT | WRNORM) != 0
+}
+
+fn find(set: &Set, look: &Look, one: &'static Registration) -> Option<Ready> {
+    let events = found(set, one);
+    let conn = one.conn().filter(|_| events != 0)?;
+    one.idle.store(0, Ordering::Relaxed);
+    look.place(one, conn, events).map(|key| Ready { one, key, events })
 }
 
 /// The program is told of `events` of `one`, now.
@@ -155,9 +199,7 @@ fn found(set: &Set, one: &'static Registration) -> u32 {
     let mut events = 0;
     let receiver = conn.receiver();
     let stirs = receiver.is_moved() || is_telling(one, conn, &receiver);
-    let idle = one.idle.load(Ordering::Relaxed);
-    one.idle.store(idle.wrapping_add(1), Ordering::Relaxed);
-    if stirs || idle >= IDLE_LOOKS {
+    if stirs || one.idle.load(Ordering::Relaxed) >= IDLE_LOOKS {
         events |= readable(set, one, conn);
     } else if receiver.phase() == Phase::Offered && receiver.hinted() {
         to_kernel(set, one, conn);
@@ -192,6 +234,7 @@ pub fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u
     };
     if is_telling(one, conn, &receiver) {
         one.found_tail.store(receiver.tail_seen(), Ordering::Relaxed);
+        receiver.expect_read();
         return one.asked() & (IN | RDNORM);
     }
     match view {

@@ -281,7 +281,7 @@ impl Locked<'_, '_> {
 
 impl Sink for Locked<'_, '_> {
     fn room(&mut self, wanted: usize) -> Result<Room, Broken> {
-        self.sender.room(wanted)
+        self.sender.room_to_send(wanted)
     }
 
     fn is_open(&self) -> bool {

@@ -75,6 +75,25 @@ pub const UNUSED: u32 = 8;
 /// A poll or select looks at it, or a set that this library does not know.
 pub const POLLED: u32 = 16;
 
+/// What a look found that a registration has to tell.
+#[derive(Clone, Copy)]
+pub struct Ready {
+    pub one: &'static Registration,
+    /// By which it has its place among the others.
+    pub key: u64,
+    pub events: u32,
+}
+
+/// In a key: behind all that have none, since the sender did something by TCP before of which the
+/// kernel was not asked yet.
+pub const FOLLOWS: u64 = 1 << 63;
+
+impl Ready {
+    pub fn follows(&self) -> bool {
+        self.key & FOLLOWS != 0
+    }
+}
+
 #[repr(C, align(64))]
 pub struct Set {
     pub lock: Lock,
@@ -107,13 +126,13 @@ pub struct Set {
     pub tokenless: AtomicU32,
     /// Not 0: it was passed on over a Unix socket, and may come back as another number.
     pub passed: AtomicU32,
-    pub hot: List<Registration>,
-    /// Those of them that the look under way found ready.
-    pub ready: List<Registration>,
+    pub hot: List<&'static Registration>,
+    /// What the look under way found.
+    pub ready: List<Ready>,
     pub cursor: AtomicU32,
     /// How often the list was gone through.
     pub round: AtomicU32,
-    pub dirty: List<Registration>,
+    pub dirty: List<&'static Registration>,
     pub polling: Polling,
     /// Not 0: something only the kernel knows is wanted now.
     pub kernel_due: AtomicU32,

@@ -16,6 +16,9 @@ pub trait Memory {
 
     /// Offset `at` is about to be written.
     fn expect_write(&self, _at: u32) {}
+
+    /// Offset `at` is about to be read.
+    fn expect_read(&self, _at: u32) {}
 }
 
 /// A ring in mapped pages which the peer may write at any time: never a reference to them,
@@ -57,6 +60,20 @@ impl Memory for Pages {
         unsafe {
             core::arch::asm!(
                 "prefetchw [{}]",
+                in(reg) self.at(at),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    fn expect_read(&self, at: u32) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!(
+                "prefetcht0 [{}]",
                 in(reg) self.at(at),
                 options(nostack, preserves_flags, readonly)
             );

@@ -360,6 +360,15 @@ impl<M: Memory> Receiver<'_, M> {
         self.block.tcp_hint.load(Ordering::Acquire) != self.state.hint_seen.get()
     }
 
+    /// Somebody will read the first of the unread ring bytes soon: they come from the sender's cache
+    /// meanwhile.
+    pub fn expect_read(&self) {
+        let size = class_bytes(self.class().min(self.max_class));
+        let (head, unread) = (self.state.head.position(), self.unread_bytes());
+        self.memory.expect_read(head.offset(size));
+        self.memory.expect_read(head.plus(u64::from(unread.min(64)) - 1).offset(size));
+    }
+
     /// Where the bytes that were not read yet begin, as a number to compare.
     pub fn head(&self) -> u64 {
         self.state.head.get()

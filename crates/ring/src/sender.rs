@@ -39,6 +39,8 @@ pub enum Room {
 pub struct Write {
     expected: Word,
     pub room_bytes: u32,
+    /// The word was `expected` when it was loaded; otherwise it is what it should be.
+    is_seen: bool,
 }
 
 impl Write {
@@ -47,6 +49,9 @@ impl Write {
         matches!(self.expected.state, State::Offered)
     }
 }
+
+/// To copy so many bytes in vain costs about what the look saves that would have told.
+const UNSEEN_BYTES: usize = 1024;
 
 /// The word's state bits; PARKED is 0 (spec/wire.md section 3).
 const WORD_STATE_MASK: u64 = 3;
@@ -100,6 +105,31 @@ impl<M: Memory> Sender<'_, M> {
         Ok(word)
     }
 
+    /// Asks where up to `wanted_bytes` go that will be published at once. It may say so of a ring
+    /// that was parked meanwhile: the publication finds that.
+    ///
+    /// # Errors
+    /// As [`Self::room`].
+    pub fn room_to_send(&self, wanted_bytes: usize) -> Result<Room, Broken> {
+        self.room_if_unchanged(wanted_bytes).map_or_else(|| self.room(wanted_bytes), Ok)
+    }
+
+    /// The word's cache line is with the receiver, who watches it. Loaded first and changed then, it
+    /// would come twice.
+    fn room_if_unchanged(&self, wanted_bytes: usize) -> Option<Room> {
+        if wanted_bytes > UNSEEN_BYTES || !self.is_open() || self.is_never() || self.is_broken() {
+            return None;
+        }
+        let tail = self.state.tail.position();
+        let size = class_bytes(self.class());
+        self.memory.expect_write(tail.offset(size));
+        let used = tail.since(self.state.head_seen.position());
+        let room_bytes = size.checked_sub(u32::try_from(used).ok()?)?;
+        let expected = Word { state: State::Open, class: self.class(), tail };
+        let write = Write { expected, room_bytes, is_seen: false };
+        (room_bytes as usize >= wanted_bytes.max(1)).then_some(Room::Ring(write))
+    }
+
     /// Asks where up to `wanted_bytes` go.
     ///
     /// # Errors
@@ -136,7 +166,8 @@ impl<M: Memory> Sender<'_, M> {
                     return self.broken();
                 }
                 self.state.head_seen.set_position(head);
-                Ok(Room::Ring(Write { expected: word, room_bytes: class_bytes(word.class) }))
+                let room_bytes = class_bytes(word.class);
+                Ok(Room::Ring(Write { expected: word, room_bytes, is_seen: true }))
             }
             State::Open => {
                 let size = class_bytes(word.class);
@@ -148,7 +179,7 @@ impl<M: Memory> Sender<'_, M> {
                 if room_bytes == 0 {
                     return Ok(Room::Full);
                 }
-                Ok(Room::Ring(Write { expected: word, room_bytes }))
+                Ok(Room::Ring(Write { expected: word, room_bytes, is_seen: true }))
             }
         }
     }
@@ -241,7 +272,9 @@ impl<M: Memory> Sender<'_, M> {
             if self.load()?.state == State::Open {
                 return self.broken();
             }
-            set(&self.state.retried);
+            if write.is_seen {
+                set(&self.state.retried);
+            }
             return Ok(Publish::Retry);
         }
         self.state.tail.set_position(next.tail);

@@ -74,7 +74,7 @@ fn send(link: &Link, plan: Plan, unit: u8) {
         tx.hint();
     };
     loop {
-        match tx.room(plan.unit_bytes).unwrap() {
+        match tx.room_to_send(plan.unit_bytes).unwrap() {
             Room::Tcp => return by_tcp(),
             Room::Full if plan.broken == Break::SpillUnparked => return by_tcp(),
             Room::Full => {

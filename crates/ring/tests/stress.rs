@@ -152,7 +152,7 @@ fn send(mapping: &Mapping, plan: Plan, mut socket: TcpStream, mut delays: Delays
         let mut spins = 0;
         while !rest.is_empty() {
             delays.here();
-            match tx.room(rest.len()).expect("honest receiver") {
+            match tx.room_to_send(rest.len()).expect("honest receiver") {
                 Room::Tcp => {
                     delays.here();
                     let len = socket.write(rest).expect("write");

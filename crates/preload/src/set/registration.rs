@@ -43,10 +43,7 @@ pub struct Registration {
     pub idle: AtomicU32,
     /// Not 0: the last look left it, since what it has was sent after that look began.
     pub left: AtomicU32,
-    /// Not 0: its sender did something by TCP before, of which the kernel was not asked yet.
-    pub follows: AtomicU32,
-    /// What the look under way found, and the ring tail then.
-    pub found: AtomicU32,
+    /// The ring tail when it was looked at last.
     pub found_tail: AtomicU64,
     /// Ring tail that an edge-triggered wait was last told of.
     pub edge_told: AtomicU64,
@@ -55,8 +52,6 @@ pub struct Registration {
     pub elsewhere_seen: AtomicU64,
     /// Ticks at which it was told of last.
     pub told_at: AtomicU64,
-    /// Ticks by which the look under way tells of it.
-    pub key: AtomicU64,
     /// Of the socket, where no number of this process names it any more.
     pub inode: AtomicU64,
     /// The next one under the same number. Under `REGISTRY`.
@@ -102,12 +97,17 @@ impl Registration {
         self.flags.load(Ordering::Relaxed) & flag != 0
     }
 
-    pub fn add(&self, flag: u32) {
-        self.flags.fetch_or(flag, Ordering::Relaxed);
+    pub fn add(&self, flags: u32) {
+        // A look costs less than a locked instruction.
+        if self.flags.load(Ordering::Relaxed) & flags != flags {
+            self.flags.fetch_or(flags, Ordering::Relaxed);
+        }
     }
 
-    pub fn remove(&self, flag: u32) {
-        self.flags.fetch_and(!flag, Ordering::Relaxed);
+    pub fn remove(&self, flags: u32) {
+        if self.has(flags) {
+            self.flags.fetch_and(!flags, Ordering::Relaxed);
+        }
     }
 
     pub fn number(&self) -> c_int {
@@ -125,7 +125,8 @@ impl Registration {
 
     pub fn note(&self, asked: EpollEvent) {
         self.events.store(asked.events, Ordering::Relaxed);
-        if self.data.swap(asked.data, Ordering::Relaxed) != asked.data {
+        if self.data.load(Ordering::Relaxed) != asked.data {
+            self.data.store(asked.data, Ordering::Relaxed);
             self.remove(DATA_TOLD);
         }
     }

@@ -144,7 +144,7 @@ impl Ends<'_> {
     fn send(&self, bytes: &mut Bytes<'_>) -> Result<(), Broken> {
         let wanted = bytes.length();
         for _ in 0..TRIES {
-            let write = match self.tx().room(wanted)? {
+            let write = match self.tx().room_to_send(wanted)? {
                 Room::Tcp => {
                     self.tx().hint();
                     return Ok(());

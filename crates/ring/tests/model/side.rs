@@ -39,7 +39,7 @@ impl<Extra> Side<Extra> {
 
     fn send_one(&self, unit: u8, hints: bool) -> bool {
         let (tx, unit_bytes) = (self.link.tx(), self.link.unit_bytes());
-        match tx.room(unit_bytes).unwrap() {
+        match tx.room_to_send(unit_bytes).unwrap() {
             Room::Tcp => {
                 self.link.tcp.send(unit);
                 if hints {
