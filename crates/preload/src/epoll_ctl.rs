@@ -11,10 +11,10 @@ use crate::set::registration::{
     self, ARMED, DIRTY, IN_KERNEL, PRESENT, REGISTRY, Registration, SPENT, TOKENED, WAKES,
 };
 use crate::set::{
-    self, ADD, DEL, EDGE, EXCLUSIVE, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels,
+    self, ADD, DEL, EDGE, ERR, EXCLUSIVE, HUP, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels,
     is_telling, shown,
 };
-use crate::sys::{self, EEXIST, EpollEvent, POLLERR, POLLHUP, call};
+use crate::sys::{self, EEXIST, EpollEvent, call};
 use crate::{holders, memory, real, text};
 
 /// Whether any set that watches this one wants events of it.
@@ -256,8 +256,8 @@ pub fn wake_sleepers(set: &Set, one: &Registration) {
 
 /// What the kernel gave in `count` events behind `skip`, as the program is to see it. Wake-ups
 /// go, and their registrations get back what the program asked for: who took one has to look at
-/// the rings. One-shot registrations get the program's data, and are spent. Returns how many
-/// remain. Under the lock.
+/// the rings. One-shot registrations get the program's data, and are spent. What the program does
+/// not ask for by now goes. Returns how many remain. Under the lock.
 pub fn told(
     set: &Set,
     events: *mut EpollEvent,
@@ -265,7 +265,7 @@ pub fn told(
     count: c_int,
     in_ring: impl Fn(&'static Registration) -> u32,
 ) -> c_int {
-    if count <= 0 || set.tokens.load(Ordering::Relaxed) == 0 {
+    if count <= 0 || set.tokens.load(Ordering::Relaxed) == 0 && set.dirty.is_empty() {
         return count;
     }
     let mut kept = skip;
@@ -277,7 +277,12 @@ pub fn told(
         }
         let is_own =
             registration::is_token(event.data) && set.tokenless.load(Ordering::Relaxed) == 0;
-        if is_own && !told_by_token(set, &mut event, &in_ring) {
+        let is_asked_for = if is_own {
+            told_by_token(set, &mut event, &in_ring)
+        } else {
+            told_as_asked(set, &mut event)
+        };
+        if !is_asked_for {
             continue;
         }
         // SAFETY: as above.
@@ -321,6 +326,22 @@ pub fn told_inside(set: &Set, events: *mut EpollEvent, count: c_int) -> c_int {
     kept as c_int
 }
 
+/// Where the kernel watches for more than the program asks for by now, it is told, and so is the
+/// program what it asks for. Whether the program is to see the event.
+fn told_as_asked(set: &Set, event: &mut EpollEvent) -> bool {
+    let data = event.data;
+    let has_it = |one: &Registration| one.is_of(set) && one.data.load(Ordering::Relaxed) == data;
+    let is_more = |one: &Registration| event.events & !(one.asked() | ERR | HUP) != 0;
+    let mut changed = (0..set.dirty.len()).filter_map(|index| set.dirty.get(index));
+    let Some(one) = changed.find(|one| has_it(one) && is_more(one)) else { return true };
+    set.tell_kernel(one);
+    // Several may have the same data.
+    let asked = registration::all(|one| has_it(one) && one.is_armed())
+        .fold(ERR | HUP, |asked, one| asked | one.asked());
+    event.events &= asked;
+    event.events != 0
+}
+
 /// Whether the program is to see the event.
 fn told_by_token(
     set: &Set,
@@ -341,7 +362,7 @@ fn told_by_token(
         return false;
     }
     one.remove(ARMED);
-    let wanted = one.asked() | POLLERR as u32 | POLLHUP as u32;
+    let wanted = one.asked() | ERR | HUP;
     if !one.is_armed() || event.events & wanted == 0 {
         // Its ring has told meanwhile, or the program asks for something else by now.
         mark_dirty(set, one);

@@ -10,7 +10,7 @@ use yasmin_ring::Phase;
 
 use crate::conn::Parked;
 use crate::ready::{Look, gather, gather_but, note_told, readable, writable};
-use crate::set::registration::Registration;
+use crate::set::registration::{Idea, Registration};
 use crate::set::{
     EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Ready, Set, WRNORM, is_telling,
     note_end_told, note_kernel_told,
@@ -374,12 +374,15 @@ fn is_kernel_due(set: &Set) -> bool {
 /// Asks the kernel without waiting, behind the `found` events that are there already.
 /// Returns how many more there are, or minus errno. Under the lock.
 fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
-    // Of room in a ring this library tells by itself: programs ask for it and no more with each
-    // message.
+    // Of room in a ring this library tells by itself, and what the kernel tells beyond what is asked
+    // for it takes out: programs ask for room, and for nothing else meanwhile, with each message.
     set.flush_but(|one| {
         one.hot.load(Ordering::Relaxed) != 0
-            && one.asks_for_room_anew().is_some()
-            && one.conn().is_some_and(|conn| writable(conn, one.at()))
+            && match one.kernels_idea() {
+                Idea::Same | Idea::More => true,
+                Idea::LacksRoom => one.conn().is_some_and(|conn| writable(conn, one.at())),
+                Idea::Other => false,
+            }
     });
     let now = clock::ticks();
     set.looked_at.store(now, Ordering::Relaxed);

@@ -256,8 +256,10 @@ impl Io<'_> {
 }
 
 fn note_cpu(conn: &Conn, sender: &Sender<'_, Pages>) {
+    // Not read where the peer reads it: the word is in the same cache line, which would come twice.
     let cpu = conn.shown_cpu();
-    if sender.block.sender_cpu() != cpu {
+    if conn.tx.shown_cpu.load(Ordering::Relaxed) != cpu {
+        conn.tx.shown_cpu.store(cpu, Ordering::Relaxed);
         sender.block.set_sender_cpu(cpu);
     }
 }

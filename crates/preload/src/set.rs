@@ -39,7 +39,8 @@ use crate::sys::{self, EpollEvent, call};
 use crate::{holders, process, table};
 use list::List;
 use registration::{
-    ARMED, DATA_TOLD, DIRTY, IN_KERNEL, ORPHAN, PRESENT, REGISTRY, Registration, TOKENED, WAKES,
+    ARMED, DATA_TOLD, DIRTY, IN_KERNEL, Idea, ORPHAN, PRESENT, REGISTRY, Registration, TOKENED,
+    WAKES,
 };
 
 pub const IN: u32 = 1;
@@ -732,7 +733,7 @@ impl Set {
     /// What the program changed, or was told, and the kernel does not know yet.
     pub fn tell_kernel(&self, one: &Registration) {
         one.remove(DIRTY);
-        if one.asks_for_room_anew() == Some(false) {
+        if one.kernels_idea() == Idea::Same {
             return;
         }
         if one.is_armed() {

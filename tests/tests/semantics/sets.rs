@@ -789,6 +789,50 @@ fn room_is_asked_for_now_and_then() {
     });
 }
 
+/// Programs that ask for room alone while they send, and for bytes alone while they wait: the kernel
+/// does not hear of each change, and what it tells of more than is asked for nobody is told.
+#[test]
+fn what_is_not_asked_for_by_now_is_not_told() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in");
+        for forms in [["epmod E C out", "epmod E C in"], ["epadd E C out", "epadd E C in"]] {
+            let change = |duo: &mut Duo, to: &str| {
+                if to.starts_with("epadd") {
+                    duo.b("epdel E C");
+                }
+                duo.b(to);
+            };
+            for _ in 0..10 {
+                change(duo, forms[0]);
+                duo.b("epwait E 1000");
+                duo.b("send C 100");
+                change(duo, forms[1]);
+                duo.a("recvall C 100");
+                duo.a("send C 100");
+                duo.b("epwait E 1000");
+                duo.b("recvall C 100");
+            }
+        }
+        // More than a ring holds: the kernel has bytes, too.
+        duo.b("epmod E C out");
+        duo.quiet_a("fill C");
+        for _ in 0..3 {
+            duo.b("epwait E 1000");
+        }
+        for _ in 0..3 {
+            duo.b("epmod E C in");
+            duo.b("epwait E 1000");
+            duo.b("epmod E C hup");
+            duo.b("epwait E 0");
+        }
+        duo.a("close C");
+        let drained = duo.quiet_b("drain C");
+        assert!(drained.ends_with("then eof"), "{drained}");
+    });
+}
+
 /// A one-shot registration that a ring has told of is spent for the child, too.
 #[test]
 fn a_forked_child_sees_what_is_spent() {

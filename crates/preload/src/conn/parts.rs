@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::clock;
 use crate::lock::Lock;
-use crate::spin::Backoff;
+use crate::spin::{Backoff, NO_CPU};
 
 fn zero<const N: usize>(fields: [&AtomicU32; N]) {
     for field in fields {
@@ -74,6 +74,8 @@ pub struct TxHalf {
     pub more_follows: AtomicU32,
     /// TCP bytes written before the channel came.
     pub sent_before: AtomicU64,
+    /// The CPU that this process said last it sends on.
+    pub shown_cpu: AtomicU32,
 }
 
 impl TxHalf {
@@ -84,6 +86,7 @@ impl TxHalf {
         self.compared_at.store(0, Ordering::Relaxed);
         self.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
         self.sent_before.store(0, Ordering::Relaxed);
+        self.shown_cpu.store(NO_CPU, Ordering::Relaxed);
     }
 }
 

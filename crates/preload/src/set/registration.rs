@@ -11,7 +11,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::{EDGE, EXCLUSIVE, ONESHOT, OUT, Set, WRNORM};
+use super::{EDGE, ERR, EXCLUSIVE, HUP, ONESHOT, OUT, Set, WRNORM};
 use crate::conn::{self, Conn};
 use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
@@ -88,6 +88,17 @@ pub const DATA_TOLD: u32 = 256;
 /// The kernel listed it just now.
 pub const LISTED: u32 = 512;
 
+/// The kernel's idea of a registration that the program changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Idea {
+    Same,
+    /// It watches for more, which waits take out of its answers (`epoll_ctl::told`).
+    More,
+    /// Besides, it does not watch for room.
+    LacksRoom,
+    Other,
+}
+
 /// Over the lists of all numbers. Taken last; nothing is taken under it but by `try_acquire`.
 pub static REGISTRY: Lock = Lock::new();
 pub static POOL: Slab<Registration> = Slab::new();
@@ -161,16 +172,21 @@ impl Registration {
         asked & EXCLUSIVE != 0 || asked & ONESHOT != 0 && !self.has(TOKENED)
     }
 
-    /// Whether what the program asks for and the kernel does not know is at most to be told of
-    /// room. `None`: they differ in more.
-    pub fn asks_for_room_anew(&self) -> Option<bool> {
+    /// What the kernel knows of what the program asks for by now.
+    pub fn kernels_idea(&self) -> Idea {
         let known = PRESENT | IN_KERNEL | ARMED | DATA_TOLD;
         let special = known | SPENT | TOKENED | WAKES;
         let (asked, told) = (self.asked(), self.kernel_events.load(Ordering::Relaxed));
-        let differs = (asked ^ told) & !(asked & (OUT | WRNORM));
         let is_plain = (asked | told) & (EDGE | ONESHOT | EXCLUSIVE) == 0;
         let is_known = self.flags.load(Ordering::Relaxed) & special == known;
-        (is_plain && is_known && differs == 0).then_some(asked != told)
+        // The kernel always watches for those two.
+        match asked & !told & !(ERR | HUP) {
+            _ if !is_plain || !is_known => Idea::Other,
+            0 if asked == told => Idea::Same,
+            0 => Idea::More,
+            lacks if lacks & !(OUT | WRNORM) == 0 => Idea::LacksRoom,
+            _ => Idea::Other,
+        }
     }
 
     fn link(&'static self, at: c_int) {
