@@ -20,10 +20,11 @@ type Table = [AtomicU64; TABLE_WORDS];
 pub const AF_INET: u16 = 2;
 pub const AF_INET6: u16 = 10;
 /// How long to believe that there is no table.
-const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+const LOOK_AGAIN_US: u64 = 1_000_000;
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
-static LOOK_AGAIN_AT_NS: AtomicU64 = AtomicU64::new(0);
+/// In ticks of the counter: each connect and accept asks, and the kernel's clock costs a system call.
+static LOOK_AGAIN_AT: AtomicU64 = AtomicU64::new(0);
 
 /// The directory, if there are other guests.
 pub fn table() -> Option<&'static Table> {
@@ -34,11 +35,13 @@ pub fn table() -> Option<&'static Table> {
     {
         return Some(table);
     }
-    let now = clock::now_ns();
-    if now < LOOK_AGAIN_AT_NS.load(Ordering::Relaxed) {
+    let now = clock::ticks();
+    let left = LOOK_AGAIN_AT.load(Ordering::Relaxed).saturating_sub(now);
+    // More than that is a moment of another counter: a restored guest's begins anew.
+    if (1..=clock::us(LOOK_AGAIN_US)).contains(&left) {
         return None;
     }
-    LOOK_AGAIN_AT_NS.store(now + LOOK_AGAIN_NS, Ordering::Relaxed);
+    LOOK_AGAIN_AT.store(now + clock::us(LOOK_AGAIN_US), Ordering::Relaxed);
     let saved = sys::errno();
     let found = map_table();
     sys::set_errno(saved);
