@@ -254,6 +254,10 @@ pub fn wake_sleepers(set: &Set, one: &Registration) {
     unsafe { call!(epoll_ctl, set, MOD, one.number(), &raw mut event) };
 }
 
+/// Once it takes more steps than this to find the changes that events belong to, the kernel is told all of
+/// them.
+const STEPS_MAX: u32 = 1 << 16;
+
 /// What the kernel gave in `count` events behind `skip`, as the program is to see it. Wake-ups
 /// go, and their registrations get back what the program asked for: who took one has to look at
 /// the rings. One-shot registrations get the program's data, and are spent. What the program does
@@ -289,7 +293,8 @@ pub fn told(
         unsafe { events.add(kept).write_unaligned(event) };
         kept += 1;
     }
-    if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_shared() {
+    let steps = set.dirty.len().saturating_mul(count as u32);
+    if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_shared() || steps > STEPS_MAX {
         set.flush();
     }
     (kept - skip) as c_int
