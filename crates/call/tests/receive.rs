@@ -10,7 +10,7 @@ use direction::{Direction, byte_at};
 use proptest::prelude::*;
 use yasmin_call::receive::{Ahead, Asks, Receive, Sleep, Source};
 use yasmin_call::{EAGAIN, ECONNRESET, EFAULT, EINTR, Ret};
-use yasmin_ring::{Broken, Pages, Phase, Publish, Receiver, Room, Sender, View};
+use yasmin_ring::{Broken, Pages, Publish, Receiver, Room, Sender, View};
 use yasmin_wait::Found;
 use yasmin_wire::State;
 
@@ -257,7 +257,7 @@ impl World {
                 Found::Answer(None) => {
                     // libc's: the kernel has all that is left.
                     assert_eq!(self.rx().unread_bytes(), 0);
-                    assert_eq!(self.rx().phase(), Phase::Parked);
+                    assert_eq!(self.rx().state_seen(), State::Parked);
                     let is_short = self.arrived.len() < asks.least_bytes;
                     if asks.blocks && self.end == End::Open && (is_short || self.arrived.is_empty())
                     {
@@ -288,7 +288,7 @@ impl World {
                     assert!(asks.blocks, "a call that does not wait sleeps");
                     let sleep = self.sleeps.take().expect("it says what for");
                     if sleep == Sleep::Recv {
-                        assert_eq!(self.rx().phase(), Phase::Parked, "asleep, and not parked");
+                        assert_eq!(self.rx().state_seen(), State::Parked, "asleep, and not parked");
                         assert_eq!(self.rx().unread_bytes(), 0, "asleep over ring bytes");
                     }
                     let is_first = receive.done == 0;
@@ -333,7 +333,7 @@ impl Source for World {
     }
 
     fn is_parked(&self) -> bool {
-        self.rx().phase() == Phase::Parked
+        self.rx().state_seen() == State::Parked
     }
 
     fn is_never(&self) -> bool {

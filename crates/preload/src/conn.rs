@@ -11,8 +11,8 @@ use yasmin_channel::attachment::Attachment;
 use yasmin_channel::region::Region;
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_channel::{self as channel};
-use yasmin_ring::{Pages, Park, Phase, Receiver, Sender};
-use yasmin_wire::Medium;
+use yasmin_ring::{Pages, Park, Receiver, Sender};
+use yasmin_wire::{Medium, State};
 
 use crate::lock::{Guard, Taken};
 use crate::slab::{Pooled, Slab};
@@ -226,15 +226,15 @@ impl Conn {
         }
     }
 
-    /// The receive side was parked, to sleep, from `phase`.
-    pub fn note_parked(&self, phase: Phase) {
-        let was_vain = match phase {
-            Phase::Offered => true,
-            Phase::Open => {
+    /// The receive side was parked, to sleep, where `seen` was what it knew.
+    pub fn note_parked(&self, seen: State) {
+        let was_vain = match seen {
+            State::Offered => true,
+            State::Open => {
                 spin::is_forbidden()
                     && self.rx.opening_reads.load(Ordering::Relaxed) < OPENING_READS
             }
-            Phase::Parked => false,
+            State::Parked => false,
         };
         if was_vain && spin::is_forbidden() {
             self.rx.offers.failed();
@@ -736,11 +736,11 @@ impl Conn {
         if is_telling(&receiver) {
             return Parked::Not;
         }
-        let phase = receiver.phase();
+        let seen = receiver.state_seen();
         if receiver.park() == Park::Moved {
             return Parked::Not;
         }
-        self.note_parked(phase);
+        self.note_parked(seen);
         if receiver.is_behind_tcp() { Parked::BehindTcp } else { Parked::Whole }
     }
 

@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_void};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use yasmin_ring::Phase;
+use yasmin_wire::State;
 
 use crate::conn::Parked;
 use crate::ready::{Look, gather, gather_but, note_told, readable, writable};
@@ -545,7 +545,8 @@ fn kernel_may_have_more(one: &Registration, events: u32) -> bool {
     one.asked() & !known != 0
         || room & !events != 0
         || one.conn().is_none_or(|conn| {
-            conn.receiver().phase() != Phase::Open || conn.due(&conn.rx.looked_at, KERNEL_LOOK_US)
+            conn.receiver().state_seen() != State::Open
+                || conn.due(&conn.rx.looked_at, KERNEL_LOOK_US)
         })
 }
 
@@ -566,7 +567,7 @@ fn watch(set: &Set, budget: &mut Budget) -> Watched {
             let receiver = conn.receiver();
             receiver.is_moved()
                 || is_telling(one, conn, &receiver)
-                || receiver.phase() == Phase::Offered && receiver.is_hinted()
+                || receiver.state_seen() == State::Offered && receiver.is_hinted()
         })
     };
     spin::watch_many(budget, peer_cpu, stirs, 8)

@@ -5,7 +5,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use yasmin_ring::{Pages, Phase, Receiver};
+use yasmin_ring::{Pages, Receiver};
+use yasmin_wire::State;
 
 use crate::conn::Conn;
 use crate::{broker, config, holders, set, spin, sys, text};
@@ -54,7 +55,7 @@ pub fn at_once(conn: &'static Conn, fd: c_int) -> bool {
     if receiver.block.tcp_hint() == 0 {
         return false;
     }
-    if receiver.phase() == Phase::Parked {
+    if receiver.state_seen() == State::Parked {
         receiver.hinted();
         if sys::poll_now(fd, sys::POLLIN | sys::POLLPRI | sys::POLLRDHUP) == 0 {
             conn.rx.tcp_dry.store(1, Ordering::Relaxed);

@@ -5,7 +5,8 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use yasmin_ring::{Phase, Room, View};
+use yasmin_ring::{Room, View};
+use yasmin_wire::State;
 
 use crate::conn::{Conn, Parked, Unlocked};
 use crate::entry::{self, Entry};
@@ -206,7 +207,7 @@ impl Poll<'_> {
             let Some(conn) = entry::conn_of(one.fd) else { return true };
             let asks_in = one.events & (POLLIN | POLLRDNORM) != 0;
             let Some(_pin) = conn.pin(one.fd) else { return true };
-            if !ring_knows(conn, one) || asks_in && conn.receiver().phase() != Phase::Open {
+            if !ring_knows(conn, one) || asks_in && conn.receiver().state_seen() != State::Open {
                 return true;
             }
             if conn.due(&conn.rx.looked_at, if first { LOOK_US } else { LOOK_US * 4 }) {
@@ -253,7 +254,8 @@ impl Poll<'_> {
 
     fn any_awake(&self) -> bool {
         self.conns().any(|(at, conn)| {
-            conn.pin(self.fds[at].fd).is_some_and(|_pin| conn.receiver().phase() != Phase::Parked)
+            conn.pin(self.fds[at].fd)
+                .is_some_and(|_pin| conn.receiver().state_seen() != State::Parked)
         })
     }
 
@@ -277,7 +279,7 @@ impl Poll<'_> {
                 let receiver = conn.receiver();
                 self.fds[at].events & (POLLIN | POLLRDNORM) != 0
                     && (receiver.stirs()
-                        || receiver.phase() == Phase::Offered && receiver.is_hinted())
+                        || receiver.state_seen() == State::Offered && receiver.is_hinted())
             })
         };
         spin::watch_many(budget, peer_cpu, stirs, 16)

@@ -8,7 +8,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use yasmin_ring::{Park, Phase, Room, View};
+use yasmin_ring::{Park, Room, View};
 use yasmin_wire::State;
 
 use crate::conn::Conn;
@@ -167,7 +167,7 @@ fn may_tell(one: &'static Registration) -> bool {
     receiver.is_moved()
         || is_telling(one, conn, &receiver)
         || idle >= IDLE_LOOKS
-        || receiver.phase() == Phase::Offered && receiver.is_hinted()
+        || receiver.state_seen() == State::Offered && receiver.is_hinted()
         || one.asked() & (OUT | WRNORM) != 0
 }
 
@@ -201,7 +201,7 @@ fn found(set: &Set, one: &'static Registration) -> u32 {
     let stirs = receiver.is_moved() || is_telling(one, conn, &receiver);
     if stirs || one.idle.load(Ordering::Relaxed) >= IDLE_LOOKS {
         events |= readable(set, one, conn);
-    } else if receiver.phase() == Phase::Offered && receiver.hinted() {
+    } else if receiver.state_seen() == State::Offered && receiver.hinted() {
         to_kernel(set, one, conn);
     }
     if one.hot.load(Ordering::Relaxed) == 0 {

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use yasmin_call::answer;
 use yasmin_call::receive::{Ahead, Asks, Receive, Sleep, Source};
-use yasmin_ring::{Broken, Pages, Phase, Receiver, View};
+use yasmin_ring::{Broken, Pages, Receiver, View};
 use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
@@ -215,7 +215,7 @@ impl Interests for Call<'_> {
         let Some(_pin) = conn.pin(fd) else { return Watched::GaveWay };
         let receiver = conn.receiver();
         let stirs = || {
-            let may_be_tcp = receiver.phase() == Phase::Offered && receiver.is_hinted();
+            let may_be_tcp = receiver.state_seen() == State::Offered && receiver.is_hinted();
             receiver.stirs() || may_be_tcp || !conn.is_at(fd)
         };
         let watched = spin::watch(budget, || receiver.block.sender_cpu(), stirs);
@@ -301,7 +301,7 @@ impl Source for Locked<'_, '_> {
     }
 
     fn is_parked(&self) -> bool {
-        self.receiver.phase() == Phase::Parked
+        self.receiver.state_seen() == State::Parked
     }
 
     fn is_never(&self) -> bool {
@@ -484,8 +484,10 @@ pub fn unread(conn: &'static Conn, fd: c_int) -> c_int {
     let receiver = conn.receiver();
     match receiver.look(|| conn.read_position()) {
         // While it is open and TCP's bytes before the ring's are read, TCP has none.
-        Ok(View::Ring { unread_bytes }) if receiver.phase() == Phase::Open => unread_bytes as c_int,
-        Ok(View::Empty { .. }) if receiver.phase() == Phase::Open => 0,
+        Ok(View::Ring { unread_bytes }) if receiver.state_seen() == State::Open => {
+            unread_bytes as c_int
+        }
+        Ok(View::Empty { .. }) if receiver.state_seen() == State::Open => 0,
         Ok(_) => sys::int_ioctl(fd, sys::FIONREAD).saturating_add(receiver.unread_bytes() as c_int),
         Err(_) => 0,
     }

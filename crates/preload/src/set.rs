@@ -29,7 +29,7 @@ pub mod shown;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use yasmin_ring::Phase;
+use yasmin_wire::State;
 
 use crate::conn::Conn;
 use crate::lock::Lock;
@@ -809,5 +809,5 @@ pub fn is_telling(
 
 /// Whether the kernel knows all that there is to tell: parked, and nothing left of the ring.
 pub fn is_kernels(receiver: &yasmin_ring::Receiver<'_, yasmin_ring::Pages>) -> bool {
-    receiver.phase() == Phase::Parked && receiver.is_drained()
+    receiver.state_seen() == State::Parked && receiver.is_drained()
 }

@@ -23,7 +23,7 @@ pub use memory::{Memory, Pages};
 pub use receiver::{Park, Receiver, View};
 pub use sender::{Publish, Room, Sender, Write};
 pub use stamps::Stamp;
-pub use state::{Phase, Private, ReceiverState, SenderState};
+pub use state::{Private, ReceiverState, SenderState};
 
 /// The peer wrote what no honest peer writes: the direction is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::block::Block;
 use crate::memory::Memory;
 use crate::primitive::Ordering;
 use crate::stamps::Stamp;
-use crate::state::{Phase, ReceiverState, is_set, set};
+use crate::state::{ReceiverState, is_set, set};
 
 /// One end's hold on the direction that it receives on. Made anew for each operation.
 pub struct Receiver<'a, M> {
@@ -81,10 +81,9 @@ impl<M: Memory> Receiver<'_, M> {
         if unread > 0 {
             return Ok(View::Ring { unread_bytes: unread as u32 });
         }
-        Ok(match state.phase() {
-            Phase::Parked => View::Tcp,
-            Phase::Offered => View::Empty { state: State::Offered },
-            Phase::Open => View::Empty { state: State::Open },
+        Ok(match state.state_seen() {
+            State::Parked => View::Tcp,
+            state => View::Empty { state },
         })
     }
 
@@ -102,31 +101,31 @@ impl<M: Memory> Receiver<'_, M> {
             // Nothing follows any more, whatever was noted on the way.
             state.tail_seen.set_position(word.tail);
             state.word_seen.set(raw);
-            state.set_phase(Phase::Parked);
+            state.set_state_seen(State::Parked);
             return Ok(());
         }
         let size = u64::from(class_bytes(word.class));
         let before = state.tail_seen.position();
         let moved = word.tail.since(before) > 0;
-        let phase = state.phase();
+        let seen = state.state_seen();
         // The tail runs forwards and not past what the ring holds; the class is this end's
         // choice; PARKED stays as it is until this end offers; only what was offered opens,
         // and it opens together with its first bytes; an open ring does not turn to offered.
         let follows = u32::from(word.class) == state.class.load(Relaxed)
             && word.tail.since(state.head.position()) <= size
             && word.tail.since(before) <= size
-            && match (phase, word.state) {
-                (Phase::Parked, _) => false,
-                (Phase::Offered, State::Offered) => !moved,
-                (Phase::Offered, State::Open) => moved,
-                (Phase::Offered | Phase::Open, State::Parked) => true,
-                (Phase::Open, State::Open) => true,
-                (Phase::Open, State::Offered) => false,
+            && match (seen, word.state) {
+                (State::Parked, _) => false,
+                (State::Offered, State::Offered) => !moved,
+                (State::Offered, State::Open) => moved,
+                (State::Offered | State::Open, State::Parked) => true,
+                (State::Open, State::Open) => true,
+                (State::Open, State::Offered) => false,
             };
         if !follows {
             return self.broken();
         }
-        if phase == Phase::Offered && moved {
+        if seen == State::Offered && moved {
             // Acquire of the word, then the position: pairs with `Sender::publish`.
             let peer_position = self.block.tcp_position.load(Ordering::Relaxed);
             let Some(own_position) = tcp_position() else {
@@ -140,11 +139,7 @@ impl<M: Memory> Receiver<'_, M> {
         }
         state.tail_seen.set_position(word.tail);
         state.word_seen.set(raw);
-        state.set_phase(match word.state {
-            State::Parked => Phase::Parked,
-            State::Offered => Phase::Offered,
-            State::Open => Phase::Open,
-        });
+        state.set_state_seen(word.state);
         Ok(())
     }
 
@@ -201,7 +196,7 @@ impl<M: Memory> Receiver<'_, M> {
     /// Unread ring bytes stay readable.
     pub fn park(&self) -> Park {
         let state = self.state;
-        if state.phase() == Phase::Parked {
+        if state.state_seen() == State::Parked {
             return Park::Parked;
         }
         let raw = state.word_seen.get();
@@ -212,14 +207,14 @@ impl<M: Memory> Receiver<'_, M> {
             return Park::Moved;
         }
         state.word_seen.set(parked);
-        state.set_phase(Phase::Parked);
+        state.set_state_seen(State::Parked);
         Park::Parked
     }
 
     /// Whether `offer` would do anything: parked, drained, and not for good.
     pub fn may_offer(&self) -> bool {
         let state = self.state;
-        state.phase() == Phase::Parked
+        state.state_seen() == State::Parked
             && state.tcp_left.get() == 0
             && state.head.get() == state.tail_seen.get()
             && !is_set(&state.never)
@@ -256,7 +251,7 @@ impl<M: Memory> Receiver<'_, M> {
         }
         state.class.store(u32::from(word.class), Relaxed);
         state.word_seen.set(raw);
-        state.set_phase(Phase::Offered);
+        state.set_state_seen(State::Offered);
         true
     }
 
@@ -316,8 +311,8 @@ impl<M: Memory> Receiver<'_, M> {
         set(&self.state.broken);
     }
 
-    pub fn phase(&self) -> Phase {
-        self.state.phase()
+    pub fn state_seen(&self) -> State {
+        self.state.state_seen()
     }
 
     /// Without the lock, as a hint: unread bytes, or a word that moved since the last look.

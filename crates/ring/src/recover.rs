@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::primitive::Ordering;
 use crate::receiver::{Receiver, TCP_AHEAD_MAX};
 use crate::sender::Sender;
-use crate::state::{Phase, clear, set};
+use crate::state::{clear, set};
 
 impl<M: Memory> Sender<'_, M> {
     /// Under the lock that a killed process held.
@@ -52,11 +52,7 @@ impl<M: Memory> Receiver<'_, M> {
         // The word that was seen says the same in one piece.
         state.tail_seen.set_position(seen.tail);
         state.class.store(u32::from(seen.class), Relaxed);
-        state.set_phase(match seen.state {
-            State::Parked => Phase::Parked,
-            State::Offered => Phase::Offered,
-            State::Open => Phase::Open,
-        });
+        state.set_state_seen(seen.state);
         // Taken from the ring, and not said.
         self.block.head.store(state.head.get(), Ordering::Release);
         // Read from TCP, and not counted: what is left lies before the unread ring bytes.

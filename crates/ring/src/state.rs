@@ -5,9 +5,9 @@
 //! lock, as a hint.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use yasmin_wire::Position;
 #[cfg(any(test, loom, fuzzing, feature = "hostile"))]
 use yasmin_wire::Word;
+use yasmin_wire::{Position, State};
 
 /// A private number, read and written whole.
 #[derive(Debug, Default)]
@@ -67,18 +67,6 @@ impl SenderState {
     }
 }
 
-/// How far the receiver knows its direction to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Phase {
-    /// The word is PARKED and its tail does not move.
-    Parked = 0,
-    /// Offered, and not yet seen to have been opened.
-    Offered = 1,
-    /// Seen OPEN.
-    Open = 2,
-}
-
 /// The receiving half. All zero is the state of a fresh channel.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -92,7 +80,8 @@ pub struct ReceiverState {
     /// TCP bytes still to be read before the next ring byte.
     pub(crate) tcp_left: Private,
     pub(crate) hint_seen: Private,
-    pub(crate) phase: AtomicU32,
+    /// The [`State`] that the receiver knows its direction to be in: offered until it sees the opening.
+    pub(crate) state_seen: AtomicU32,
     /// Class that was offered last.
     pub(crate) class: AtomicU32,
     pub(crate) never: AtomicU32,
@@ -115,16 +104,16 @@ impl ReceiverState {
         self.tail_seen.position().since(self.head.position()) as u32
     }
 
-    pub(crate) fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
-            0 => Phase::Parked,
-            1 => Phase::Offered,
-            _ => Phase::Open,
+    pub(crate) fn state_seen(&self) -> State {
+        match self.state_seen.load(Ordering::Relaxed) {
+            0 => State::Parked,
+            1 => State::Offered,
+            _ => State::Open,
         }
     }
 
-    pub(crate) fn set_phase(&self, phase: Phase) {
-        self.phase.store(phase as u32, Ordering::Relaxed);
+    pub(crate) fn set_state_seen(&self, state: State) {
+        self.state_seen.store(state as u32, Ordering::Relaxed);
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Limits {
 }
 
 /// One end of a connection, from its OFFER until its RELEASE.
-struct End {
+struct OfferedEnd {
     client: u64,
     /// The process's own name for it.
     id: u64,
@@ -93,7 +93,7 @@ pub struct Broker {
     clients: HashMap<u64, Client>,
     /// By user; no entry is all zero.
     users: HashMap<u32, User>,
-    ends: BTreeMap<u64, End>,
+    ends: BTreeMap<u64, OfferedEnd>,
     /// Network namespace and socket cookie of every end that waits or is paired.
     cookies: HashMap<(Option<u64>, u64), u64>,
     table: Table,

@@ -95,11 +95,11 @@ struct Arrival {
 
 /// What a library wants moved.
 struct Join {
-    state: State,
+    state: JoinState,
     until: Instant,
 }
 
-enum State {
+enum JoinState {
     /// PREPARE came; it is answered when the vsock connection stands. Then it waits at the other
     /// broker, which so knows, when the program there accepts, that there is one.
     Preparing(Way),
@@ -226,12 +226,12 @@ impl Guests {
         }
         let way = Way { fd, to, cid: guest.cid, is_by_hand: guest.is_by_hand, stands: false };
         let until = now + STANDS_WITHIN;
-        self.joins.insert(client, Join { state: State::Preparing(way), until });
+        self.joins.insert(client, Join { state: JoinState::Preparing(way), until });
     }
 
     /// The vsock connection stands, or failed.
     fn prepared(&mut self, client: u64, now: Instant) {
-        let Some(State::Preparing(mut way)) = self.take(client) else { return };
+        let Some(JoinState::Preparing(mut way)) = self.take(client) else { return };
         // Until there is something to say it is quiet.
         let data = epoll::EventData::new_u64(client);
         let quiet = epoll::modify(&self.epoll, &way.fd, data, epoll::EventFlags::ET);
@@ -243,7 +243,7 @@ impl Guests {
         }
         way.stands = true;
         let until = now + CONNECTS_WITHIN;
-        self.joins.insert(client, Join { state: State::Prepared(way), until });
+        self.joins.insert(client, Join { state: JoinState::Prepared(way), until });
         self.answers.push(Answer { client, message: FromBroker::Prepared, fd: None });
     }
 
@@ -260,8 +260,8 @@ impl Guests {
     pub fn join(&mut self, client: u64, role: Role, wait_ms: u32, now: Instant) -> bool {
         let until = now + Duration::from_millis(wait_ms.into()).min(WAIT_MAX);
         let state = match (role, self.joins.remove(&client).map(|join| join.state)) {
-            (Role::Connector, Some(State::Prepared(way))) => State::Examined(Some(way)),
-            (Role::Acceptor, None) => State::Examined(None),
+            (Role::Connector, Some(JoinState::Prepared(way))) => JoinState::Examined(Some(way)),
+            (Role::Acceptor, None) => JoinState::Examined(None),
             _ => {
                 self.decline(client);
                 return false;
@@ -274,7 +274,7 @@ impl Guests {
     /// What was found out about the socket of `client`'s JOIN.
     pub fn found(&mut self, client: u64, facts: Result<Facts, Decline>, now: Instant) {
         let Some(join) = self.joins.remove(&client) else { return };
-        let State::Examined(way) = join.state else { return };
+        let JoinState::Examined(way) = join.state else { return };
         // Addresses mean what the directory says only in our own namespace.
         let is_ours = |facts: &Facts| facts.netns == self.diag.netns && !facts.bound;
         let Some(facts) = facts.ok().filter(|f| f.netns.is_some() && is_ours(f)) else {
@@ -282,16 +282,16 @@ impl Guests {
         };
         let state = match way {
             Some(way) if way.to != facts.peer => return self.decline(client),
-            Some(way) => State::Telling { way, facts },
+            Some(way) => JoinState::Telling { way, facts },
             None => {
                 let guest = self.directory.known().guests.get(&facts.peer.ip()).copied();
                 let Some(guest) = guest else { return self.decline(client) };
-                State::Waiting { facts, cid: guest.cid, is_by_hand: guest.is_by_hand }
+                JoinState::Waiting { facts, cid: guest.cid, is_by_hand: guest.is_by_hand }
             }
         };
         self.joins.insert(client, Join { state, until: join.until });
         match self.joins[&client].state {
-            State::Telling { .. } => self.tell(client, now),
+            JoinState::Telling { .. } => self.tell(client, now),
             _ => {
                 // Its vsock connection was begun before its TCP connection.
                 self.take_arrivals(now);
@@ -302,7 +302,7 @@ impl Guests {
 
     /// The library is gone, and with it what it wanted.
     pub fn disconnected(&mut self, client: u64, now: Instant) {
-        if let Some(State::Preparing(way) | State::Told { way, .. }) = self.take(client) {
+        if let Some(JoinState::Preparing(way) | JoinState::Told { way, .. }) = self.take(client) {
             // It waited in vain.
             self.cache_negative(way.to, now);
         }
@@ -331,7 +331,9 @@ impl Guests {
             self.joins.iter().filter(|(_, join)| join.until <= now).map(|(id, _)| *id).collect();
         for client in late {
             if let Some(
-                State::Preparing(way) | State::Told { way, .. } | State::Telling { way, .. },
+                JoinState::Preparing(way)
+                | JoinState::Told { way, .. }
+                | JoinState::Telling { way, .. },
             ) = self.joins.get(&client).map(|join| &join.state)
             {
                 let to = way.to;
@@ -347,10 +349,9 @@ impl Guests {
     pub fn next_expiry(&self) -> Option<Instant> {
         let joins = self.joins.values().map(|join| join.until);
         let arrivals = self.arrivals.values().flat_map(|arrival| {
-            let waits = self
-                .joins
-                .values()
-                .any(|join| matches!(join.state, State::Waiting { cid, .. } if cid == arrival.cid));
+            let waits = self.joins.values().any(
+                |join| matches!(join.state, JoinState::Waiting { cid, .. } if cid == arrival.cid),
+            );
             let until = arrival.since + TOKEN_WITHIN;
             [
                 Some(arrival.since + ARRIVAL_LIFE),
@@ -411,7 +412,7 @@ impl Guests {
         let waiting: Vec<u64> = self
             .joins
             .iter()
-            .filter(|(_, join)| matches!(join.state, State::Waiting { .. }))
+            .filter(|(_, join)| matches!(join.state, JoinState::Waiting { .. }))
             .map(|(client, _)| *client)
             .collect();
         for client in waiting {
@@ -420,7 +421,7 @@ impl Guests {
     }
 
     fn pair_one(&mut self, client: u64, now: Instant) {
-        let Some(Join { state: State::Waiting { facts, cid, is_by_hand }, .. }) =
+        let Some(Join { state: JoinState::Waiting { facts, cid, is_by_hand }, .. }) =
             self.joins.get(&client)
         else {
             return;
@@ -454,7 +455,7 @@ impl Guests {
             );
             return self.decline(client);
         }
-        if let Some(State::Waiting { facts, .. }) = self.take(client) {
+        if let Some(JoinState::Waiting { facts, .. }) = self.take(client) {
             self.hand_over(client, Role::Acceptor, arrival.fd, facts, ours);
         }
     }
@@ -470,18 +471,18 @@ impl Guests {
     /// Something happened on a connector's vsock connection.
     fn go_on(&mut self, client: u64, now: Instant) {
         match self.joins.get_mut(&client).map(|join| &mut join.state) {
-            Some(State::Preparing(_)) => self.prepared(client, now),
-            Some(State::Prepared(way) | State::Examined(Some(way))) => {
+            Some(JoinState::Preparing(_)) => self.prepared(client, now),
+            Some(JoinState::Prepared(way) | JoinState::Examined(Some(way))) => {
                 way.stands = true;
                 // It is heard of again when there is something to say; until then it is quiet.
                 let data = epoll::EventData::new_u64(client);
                 let _ = epoll::modify(&self.epoll, &way.fd, data, epoll::EventFlags::ET);
             }
-            Some(State::Telling { way, .. }) => {
+            Some(JoinState::Telling { way, .. }) => {
                 way.stands = true;
                 self.tell(client, now);
             }
-            Some(State::Told { .. }) => self.hear(client, now),
+            Some(JoinState::Told { .. }) => self.hear(client, now),
             _ => {}
         }
     }
@@ -490,9 +491,9 @@ impl Guests {
     fn tell(&mut self, client: u64, now: Instant) {
         let own = self.directory.known().own_cid;
         let Some(join) = self.joins.remove(&client) else { return };
-        let State::Telling { way, facts } = join.state else { return };
+        let JoinState::Telling { way, facts } = join.state else { return };
         if !way.stands {
-            self.joins.insert(client, Join { state: State::Telling { way, facts }, ..join });
+            self.joins.insert(client, Join { state: JoinState::Telling { way, facts }, ..join });
             return;
         }
         let cids = own.map(|own| Cids { connector: own, acceptor: way.cid });
@@ -510,14 +511,14 @@ impl Guests {
             return self.decline(client);
         }
         let raw = [0; READY_BYTES];
-        let state = State::Told { way, facts, token, raw, len_bytes: 0 };
+        let state = JoinState::Told { way, facts, token, raw, len_bytes: 0 };
         self.joins.insert(client, Join { state, ..join });
     }
 
     /// Reads READY.
     fn hear(&mut self, client: u64, now: Instant) {
         let own = self.directory.known().own_cid;
-        let Some(State::Told { way, facts, token, raw, len_bytes }) =
+        let Some(JoinState::Told { way, facts, token, raw, len_bytes }) =
             self.joins.get_mut(&client).map(|join| &mut join.state)
         else {
             return;
@@ -542,13 +543,13 @@ impl Guests {
             self.cache_negative(to, now);
             return self.decline(client);
         }
-        if let Some(State::Told { way, facts, .. }) = self.take(client) {
+        if let Some(JoinState::Told { way, facts, .. }) = self.take(client) {
             self.moves(to, &facts, now);
             self.hand_over(client, Role::Connector, way.fd, facts, 0);
         }
     }
 
-    fn take(&mut self, client: u64) -> Option<State> {
+    fn take(&mut self, client: u64) -> Option<JoinState> {
         self.joins.remove(&client).map(|join| join.state)
     }
 

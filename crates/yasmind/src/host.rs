@@ -30,7 +30,7 @@ use config::GuestConfig;
 use desk::Desk;
 use leaving::Left;
 use losses::Losses;
-use pairs::{End, Outcome, Pairs, Pending};
+use pairs::{GuestEnd, Outcome, Pairs, Pending};
 use plugging::{FREED_WITHIN, Part};
 use qmp::{Heard, Qmp};
 use region::Region;
@@ -442,7 +442,7 @@ impl Host {
         match message {
             ToHost::Ask { .. } => {}
             ToHost::Offer { id, role, numbers } => {
-                let end = End { guest: number, id };
+                let end = GuestEnd { guest: number, id };
                 match self.pairs.offer(end, role, numbers) {
                     Outcome::Waits => {}
                     Outcome::Pair(ends) => self.pair(Pending { ends, numbers, since: now }),
@@ -466,7 +466,7 @@ impl Host {
                     }
                 }
             }
-            ToHost::Withdraw { id } => self.withdraw(End { guest: number, id }),
+            ToHost::Withdraw { id } => self.withdraw(GuestEnd { guest: number, id }),
             ToHost::Held(slice) => {
                 if let Some((shared, side)) = self.region_of(slice.region, number) {
                     let telling = &mut shared.telling[side];
@@ -514,11 +514,11 @@ impl Host {
         Some((shared, side))
     }
 
-    fn decline(&mut self, end: End, reason: Decline) {
+    fn decline(&mut self, end: GuestEnd, reason: Decline) {
         self.tell(end.guest, FromHost::Decline { id: end.id, reason });
     }
 
-    fn withdraw(&mut self, end: End) {
+    fn withdraw(&mut self, end: GuestEnd) {
         self.pairs.withdraw(end);
         for pending in self.take_pending(|pending| pending.ends.contains(&end)) {
             for other in pending.ends.into_iter().filter(|one| *one != end) {
@@ -539,7 +539,7 @@ impl Host {
         self.decline_both(pending.ends, Decline::TooMany);
     }
 
-    fn decline_both(&mut self, ends: [End; 2], reason: Decline) {
+    fn decline_both(&mut self, ends: [GuestEnd; 2], reason: Decline) {
         for end in ends {
             self.decline(end, reason);
         }

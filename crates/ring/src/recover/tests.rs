@@ -159,7 +159,7 @@ fn receiver_books(state: &ReceiverState) -> [u64; 5] {
         state.tail_seen.get(),
         u64::from(state.class.load(Relaxed)),
         state.word_seen.get(),
-        state.phase() as u64,
+        state.state_seen() as u64,
     ]
 }
 
@@ -168,7 +168,7 @@ fn set_receiver_books(state: &ReceiverState, books: [u64; 5]) {
     state.tail_seen.set(books[1]);
     state.class.store(books[2] as u32, Relaxed);
     state.word_seen.set(books[3]);
-    state.phase.store(books[4] as u32, Relaxed);
+    state.state_seen.store(books[4] as u32, Relaxed);
 }
 
 /// Books of which only the first `cut` were changed.

@@ -1,6 +1,6 @@
 //! The life of an end: offered, examined, waiting, paired, gone.
 
-use super::{Broker, Declined, End, EndState, Limits, User};
+use super::{Broker, Declined, EndState, Limits, OfferedEnd, User};
 use crate::channel::{Channel, EndLabel, end_bytes};
 use crate::client::Gone;
 use crate::facts::{Facts, plain_end};
@@ -56,7 +56,7 @@ impl Broker {
         });
         client.ends.insert(id, serial);
         user.ends += 1;
-        self.ends.insert(serial, End { client: token, id, role, state: EndState::Between });
+        self.ends.insert(serial, OfferedEnd { client: token, id, role, state: EndState::Between });
         let facts = self.look(token, socket).and_then(connected).and_then(allowed);
         self.found(serial, role, facts, now);
         Ok(())
@@ -305,7 +305,7 @@ impl Broker {
         }
     }
 
-    pub(super) fn label_of(&self, end: &End, facts: &Facts) -> Option<EndLabel> {
+    pub(super) fn label_of(&self, end: &OfferedEnd, facts: &Facts) -> Option<EndLabel> {
         let client = self.clients.get(&end.client)?;
         Some(EndLabel {
             uid: client.uid,

@@ -1,7 +1,7 @@
 //! What `yasmin status` is told, part by part: whoever asks waits for what he asks for, all
 //! others for one part.
 
-use super::{Broker, End as OfferedEnd, EndState};
+use super::{Broker, EndState, OfferedEnd};
 use crate::channel::{Channel, EndLabel};
 use crate::client::Gone;
 use serde::Serialize;

@@ -196,7 +196,7 @@ fn connects(guests: &mut Guests) -> UnixStream {
     let to = "10.0.2.21:40000".parse().unwrap();
     let way = Way { fd, to, cid: THEIRS, is_by_hand: true, stands: false };
     let until = Instant::now() + Duration::from_secs(600);
-    guests.joins.insert(CLIENT, Join { state: State::Prepared(way), until });
+    guests.joins.insert(CLIENT, Join { state: JoinState::Prepared(way), until });
     assert!(guests.join(CLIENT, Role::Connector, 1000, Instant::now()));
     let facts = facts(guests, None);
     guests.found(CLIENT, Ok(facts), Instant::now());

@@ -14,7 +14,7 @@ pub const WAITING_MAX: usize = 16384;
 
 /// An end, by its guest and the guest's own name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct End {
+pub struct GuestEnd {
     pub guest: usize,
     pub id: u64,
 }
@@ -23,7 +23,7 @@ pub struct End {
 #[derive(Debug)]
 pub struct Pending {
     /// The connector's, the acceptor's.
-    pub ends: [End; 2],
+    pub ends: [GuestEnd; 2],
     pub numbers: Numbers,
     pub since: Instant,
 }
@@ -42,24 +42,24 @@ impl Pending {
 pub enum Outcome {
     Waits,
     /// The connector's end, the acceptor's end.
-    Pair([End; 2]),
+    Pair([GuestEnd; 2]),
     /// Both claim to be one end, or both are of one guest: neither is believed.
-    Conflict(End),
+    Conflict(GuestEnd),
     /// This guest has too many.
     Full,
 }
 
 #[derive(Default)]
 pub struct Pairs {
-    waiting: HashMap<Numbers, (End, Role)>,
+    waiting: HashMap<Numbers, (GuestEnd, Role)>,
     /// Of ends that wait.
-    numbers: HashMap<End, Numbers>,
+    numbers: HashMap<GuestEnd, Numbers>,
     /// How many of each guest.
     counts: HashMap<usize, usize>,
 }
 
 impl Pairs {
-    pub fn offer(&mut self, end: End, role: Role, numbers: Numbers) -> Outcome {
+    pub fn offer(&mut self, end: GuestEnd, role: Role, numbers: Numbers) -> Outcome {
         if let Some(&(other, of)) = self.waiting.get(&numbers) {
             self.withdraw(other);
             return match (role, role == of || other.guest == end.guest) {
@@ -78,7 +78,7 @@ impl Pairs {
         Outcome::Waits
     }
 
-    pub fn withdraw(&mut self, end: End) {
+    pub fn withdraw(&mut self, end: GuestEnd) {
         if let Some(numbers) = self.numbers.remove(&end) {
             self.waiting.remove(&numbers);
             if let Some(count) = self.counts.get_mut(&end.guest) {
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
 
     const NUMBERS: Numbers = Numbers { connector: 1, acceptor: 2 };
-    const A: End = End { guest: 0, id: 7 };
-    const B: End = End { guest: 1, id: 7 };
+    const A: GuestEnd = GuestEnd { guest: 0, id: 7 };
+    const B: GuestEnd = GuestEnd { guest: 1, id: 7 };
 
     #[test]
     fn mirrored_ends_of_two_guests_are_a_pair() {
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(pairs.offer(A, Role::Connector, NUMBERS), Outcome::Waits);
         assert_eq!(pairs.offer(B, Role::Connector, NUMBERS), Outcome::Conflict(A));
         assert_eq!(pairs.offer(A, Role::Connector, NUMBERS), Outcome::Waits);
-        let own = End { id: 8, ..A };
+        let own = GuestEnd { id: 8, ..A };
         assert_eq!(pairs.offer(own, Role::Acceptor, NUMBERS), Outcome::Conflict(A));
     }
 
@@ -133,10 +133,13 @@ mod tests {
         let mut pairs = Pairs::default();
         for id in 0..WAITING_MAX as u64 {
             let numbers = Numbers { connector: id as u32, acceptor: 0 };
-            assert_eq!(pairs.offer(End { guest: 0, id }, Role::Connector, numbers), Outcome::Waits);
+            assert_eq!(
+                pairs.offer(GuestEnd { guest: 0, id }, Role::Connector, numbers),
+                Outcome::Waits
+            );
         }
         let more = Numbers { connector: 0, acceptor: 1 };
-        let end = End { guest: 0, id: u64::MAX };
+        let end = GuestEnd { guest: 0, id: u64::MAX };
         assert_eq!(pairs.offer(end, Role::Connector, more), Outcome::Full);
         assert_eq!(pairs.offer(B, Role::Connector, more), Outcome::Waits);
         pairs.withdraw(B);

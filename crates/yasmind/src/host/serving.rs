@@ -4,7 +4,7 @@
 //! other memory is about to go. What cannot come is declined at once, and each reason is logged with what
 //! to do about it.
 
-use super::pairs::{End, Pending};
+use super::pairs::{GuestEnd, Pending};
 use super::plugging::Part;
 use super::region::{REGION_BYTES, Region};
 use super::{FAILED_FOR, Failed, Host, PLUGGED_WITHIN, Shared, random};
@@ -73,7 +73,7 @@ impl Host {
         };
         let Region { number: region, class: max_class, .. } = self.shared[at].region;
         let first_class = self.first_class.min(max_class);
-        for End { guest, id } in pending.ends {
+        for GuestEnd { guest, id } in pending.ends {
             let channel = FromHost::Channel { id, region, offset, grant, max_class, first_class };
             self.tell(guest, channel);
         }
