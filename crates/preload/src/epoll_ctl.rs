@@ -340,10 +340,14 @@ fn told_as_asked(set: &Set, event: &mut EpollEvent) -> bool {
     let mut changed = (0..set.dirty.len()).filter_map(|index| set.dirty.get(index));
     let Some(one) = changed.find(|one| has_it(one) && is_more(one)) else { return true };
     set.tell_kernel(one);
-    // Several may have the same data.
-    let asked = registration::all(|one| has_it(one) && one.is_armed())
-        .fold(ERR | HUP, |asked, one| asked | one.asked());
-    event.events &= asked;
+    let same = || registration::all(|one| has_it(one) && one.is_armed());
+    // Whose event it is nothing says where several have the same data.
+    let is_one = same().nth(1).is_none();
+    let asks = |one: &Registration| match one.asked() | ERR | HUP {
+        asked if is_one => asked,
+        asked => u32::from(one.poll_now(asked as i16) as u16),
+    };
+    event.events &= same().fold(0, |all, one| all | asks(one));
     event.events != 0
 }
 

@@ -396,10 +396,12 @@ fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
     if kept < told { ask_again(set, wait, found, kept) } else { told }
 }
 
-/// The kernel's answer had wake-ups, in the place of other events maybe, and what is armed again
-/// may tell at once. Returns how many events there are behind the `found`, of which `kept` were
-/// told before. Under the lock.
+/// The kernel's answer had wake-ups, or what nobody asks for by now, in the place of other events maybe,
+/// and what is armed again may tell at once. Returns how many events there are behind the `found`, of
+/// which `kept` were told before. Under the lock.
 fn ask_again(set: &Set, wait: &Wait, found: usize, kept: c_int) -> c_int {
+    // It answers with more of the kind otherwise.
+    set.flush();
     let before = found + kept as usize;
     let told = wait.look(before);
     let more = told_by_kernel(set, wait.events, before, told).max(0) as usize;

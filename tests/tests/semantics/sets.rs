@@ -833,6 +833,40 @@ fn what_is_not_asked_for_by_now_is_not_told() {
     });
 }
 
+/// The program's buffer has room for one event, and what the kernel tells beyond what is asked for takes it.
+#[test]
+fn what_is_not_asked_for_hides_nothing() {
+    const CONNECTIONS: [&str; 8] = ["A", "B", "C", "D", "F", "G", "H", "I"];
+    check(|duo| {
+        for name in CONNECTIONS {
+            duo.warm(name);
+        }
+        duo.connect("P");
+        for _ in 0..5 {
+            duo.b("epoll E");
+            for name in CONNECTIONS {
+                duo.b(&format!("epadd E {name} in"));
+                for _ in 0..3 {
+                    duo.a(&format!("send {name} 100"));
+                    duo.b("epwait E 1000");
+                    duo.b(&format!("recvall {name} 100"));
+                }
+                duo.b(&format!("epmod E {name} in+out"));
+            }
+            duo.b("epwait E 0");
+            duo.b("epadd E P in");
+            duo.a("send P 10");
+            duo.b("poll P in 1000");
+            for name in CONNECTIONS {
+                duo.b(&format!("epmod E {name} in"));
+            }
+            duo.b("epwait E 0 1");
+            duo.b("recvall P 10");
+            duo.b("close E");
+        }
+    });
+}
+
 /// A one-shot registration that a ring has told of is spent for the child, too.
 #[test]
 fn a_forked_child_sees_what_is_spent() {
