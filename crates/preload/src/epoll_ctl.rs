@@ -11,8 +11,8 @@ use crate::set::registration::{
     self, ARMED, DIRTY, IN_KERNEL, PRESENT, REGISTRY, Registration, SPENT, TOKENED, WAKES,
 };
 use crate::set::{
-    self, ADD, DEL, EDGE, ERR, EXCLUSIVE, HUP, MOD, NESTED, ONESHOT, OUT, Set, WRNORM, is_kernels,
-    is_telling, shown,
+    self, ADD, DEL, EDGE, ERR, EXCLUSIVE, FOLLOWED, HUP, MOD, NESTED, ONESHOT, OUT, Set, WRNORM,
+    is_kernels, is_telling, shown,
 };
 use crate::sys::{self, EEXIST, EpollEvent, call};
 use crate::{holders, memory, real, text};
@@ -68,7 +68,8 @@ pub unsafe fn ctl(
         }
         let ret = ctl_locked(set, op, fd, asked, kernel);
         // Who goes to sleep counts itself, /then/ tells the kernel, under this lock.
-        if set.sleepers.load(Ordering::SeqCst) != 0 {
+        // Who waits on a set that holds this one asks the kernel about it.
+        if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_followed() {
             set.flush();
         }
         // It may have become a connection meanwhile.
@@ -84,10 +85,10 @@ pub unsafe fn ctl(
             if !is_asked_for(inner)
                 && let Some(_guard) = inner.lock.acquire()
             {
-                inner.foreign.fetch_and(!NESTED, Ordering::SeqCst);
+                inner.foreign.fetch_and(!(NESTED | FOLLOWED), Ordering::SeqCst);
                 inner.show();
             }
-        } else {
+        } else if !registration::find(set, fd).is_some_and(|one| inner.follow(set, one)) {
             inner.make_foreign(NESTED);
         }
     }
@@ -112,7 +113,9 @@ fn ctl_locked(
     let is_present = one.has(PRESENT);
     let special = asked.events | one.asked();
     let is_oneshot = special & ONESHOT != 0;
-    let is_late = entry::conn_of(fd).is_some()
+    // Others the kernel tells of, and hears of at once.
+    let has_rings = entry::conn_of(fd).is_some() || is_oneshot && Set::followed(one).is_some();
+    let is_late = has_rings
         && special & EXCLUSIVE == 0
         && !set.is_foreign()
         && !set.is_shared()
@@ -235,7 +238,8 @@ fn ctl_spent(
 pub fn spend(set: &Set, one: &'static Registration) {
     one.add(SPENT);
     mark_dirty(set, one);
-    if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_foreign() || set.is_shared() {
+    let is_seen = set.is_foreign() || set.is_followed() || set.is_shared();
+    if is_seen || set.sleepers.load(Ordering::SeqCst) != 0 {
         set.flush();
     }
 }
@@ -294,7 +298,8 @@ pub fn told(
         kept += 1;
     }
     let steps = set.dirty.len().saturating_mul(count as u32);
-    if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_shared() || steps > STEPS_MAX {
+    let is_seen = set.is_followed() || set.is_shared();
+    if is_seen || set.sleepers.load(Ordering::SeqCst) != 0 || steps > STEPS_MAX {
         set.flush();
     }
     (kept - skip) as c_int
@@ -395,13 +400,17 @@ fn registered(set: &Set, conn: &'static Conn, one: &'static Registration) {
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
     let has_room = is_kernels(&receiver) || set.push_hot(one);
     // Not for good: programs move a connection from such a set to another one.
-    if one.is_kernels_alone() || is_elsewhere || !set.may_offer() || !has_room {
+    let is_seen = || {
+        let registry = REGISTRY.acquire();
+        registry.is_some() && set.is_seen_outside()
+    };
+    if one.is_kernels_alone() || is_elsewhere || !set.may_offer() || !has_room || !is_seen() {
         conn.park_rx(&receiver);
     }
     if is_telling(one, conn, &receiver) && set.sleepers.load(Ordering::SeqCst) != 0 {
         wake_sleepers(set, one);
     }
-    if set.is_foreign() {
+    if set.is_foreign() || set.is_followed() {
         set.show();
     }
 }

@@ -19,7 +19,7 @@ use crate::signals::{self, Handled};
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EpollEvent, call};
 use crate::timeout::Timeout;
-use crate::{clock, epoll_ctl, process, real, spin};
+use crate::{clock, epoll_ctl, process, real, set, spin};
 
 /// One epoll_wait in any of its forms, with the program's own buffer.
 pub struct Wait {
@@ -377,7 +377,8 @@ fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
     // Of room in a ring this library tells by itself, and what the kernel tells beyond what is asked
     // for it takes out: programs ask for room, and for nothing else meanwhile, with each message.
     set.flush_but(|one| {
-        one.hot.load(Ordering::Relaxed) != 0
+        !set.is_followed()
+            && one.hot.load(Ordering::Relaxed) != 0
             && match one.kernels_idea() {
                 Idea::Same | Idea::More => true,
                 Idea::LacksRoom => one.conn().is_some_and(|conn| writable(conn, one.at())),
@@ -559,20 +560,22 @@ fn watch(set: &Set, budget: &mut Budget) -> Watched {
         let conn = set.hot.get(0).and_then(Registration::conn);
         conn.map_or(spin::NO_CPU, |conn| conn.receiver().block.sender_cpu())
     };
-    let stirs = || {
-        if is_kernel_due(set) {
-            return true;
-        }
-        let Some(_guard) = set.lock.try_acquire() else { return false };
-        set.each_hot().any(|one| {
-            let Some(conn) = one.conn() else { return false };
-            let receiver = conn.receiver();
-            receiver.is_moved()
-                || is_telling(one, conn, &receiver)
-                || receiver.state_seen() == State::Offered && receiver.is_hinted()
-        })
-    };
+    let stirs = || is_kernel_due(set) || set.lock.try_acquire().is_some_and(|_guard| stirs(set));
     spin::watch_many(budget, peer_cpu, stirs, 8)
+}
+
+/// Whether anything came into the rings. Under the lock.
+fn stirs(set: &Set) -> bool {
+    set.each_hot().any(|one| {
+        let Some(conn) = one.conn() else {
+            return Set::followed(one)
+                .is_some_and(|inner| inner.lock.try_acquire().is_some_and(|_guard| stirs(inner)));
+        };
+        let receiver = conn.receiver();
+        receiver.is_moved()
+            || is_telling(one, conn, &receiver)
+            || receiver.state_seen() == State::Offered && receiver.is_hinted()
+    })
 }
 
 /// Parks every hot connection, so that the thread may sleep.
@@ -582,6 +585,23 @@ fn park_all(set: &Set) -> Parked {
     let mut parked = Parked::Whole;
     let mut index = 0;
     while let Some(one) = set.hot.get(index) {
+        if one.conn().is_none()
+            && let Some(inner) = set::of(one.at())
+        {
+            // In a handler that interrupted this thread's own use of that set it cannot be had.
+            let guard = inner.lock.acquire();
+            if guard.is_some() {
+                inner.park_hot();
+                // What is unread the kernel is shown.
+                inner.show();
+            }
+            if guard.is_some() && inner.hot.is_empty() || !inner.is_followed() {
+                set.drop_hot(one);
+            } else {
+                index += 1;
+            }
+            continue;
+        }
         let Some(Ok((conn, _rx))) = one.conn().map(|it| it.lock_rx(one.at()).map(|rx| (it, rx)))
         else {
             // Its connection is about to leave.

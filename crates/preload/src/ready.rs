@@ -160,7 +160,7 @@ fn may_tell(one: &'static Registration) -> bool {
     if !one.is_armed() {
         return false;
     }
-    let Some(conn) = one.conn() else { return false };
+    let Some(conn) = one.conn() else { return Set::followed(one).is_some() };
     let receiver = conn.receiver();
     let idle = one.idle.load(Ordering::Relaxed);
     one.idle.store(idle.wrapping_add(1), Ordering::Relaxed);
@@ -172,10 +172,35 @@ fn may_tell(one: &'static Registration) -> bool {
 }
 
 fn find(set: &Set, look: &Look, one: &'static Registration) -> Option<Ready> {
+    if let Some(inner) = Set::followed(one) {
+        let events = found_inside(set, one, inner);
+        let key = one.told_at.load(Ordering::Relaxed) & !FOLLOWS;
+        return (events != 0).then_some(Ready { one, key, events });
+    }
     let events = found(set, one);
     let conn = one.conn().filter(|_| events != 0)?;
     one.idle.store(0, Ordering::Relaxed);
     look.place(one, conn, events).map(|key| Ready { one, key, events })
+}
+
+/// What a registration of a followed set has to tell: whether a wait on that would tell of anything by rings.
+fn found_inside(set: &Set, one: &'static Registration, inner: &'static Set) -> u32 {
+    let Some(_guard) = inner.lock.acquire() else { return 0 };
+    let mut index = 0;
+    let mut tells = false;
+    while let Some(hot) = inner.hot.get(index) {
+        tells |= may_tell(hot) && found(inner, hot) != 0;
+        // It may have left.
+        index += u32::from(inner.hot.get(index).is_some_and(|it| core::ptr::eq(it, hot)));
+    }
+    if inner.hot.is_empty() {
+        set.drop_hot(one);
+    }
+    if inner.kernel_due.load(Ordering::Relaxed) != 0 {
+        set.kernel_due.store(1, Ordering::Relaxed);
+    }
+    let is_told = tells && one.waits_for_bytes() && !one.is_kernels_alone();
+    if is_told { one.asked() & (IN | RDNORM) } else { 0 }
 }
 
 /// The program is told of `events` of `one`, now.

@@ -16,6 +16,10 @@
 //!   receive lock, or with its number, its set or its connection, for good.
 //! - A hot list changes under the set's lock. A connection that is in one stays mapped as long
 //!   as that lock is held.
+//! - A set that another one holds may be *followed*: whoever waits on the other one looks at its rings, too, and
+//!   parks them before it sleeps. While a registration of it there is armed and its own hot list is not
+//!   empty, that registration is in the other one's hot list; and its kernel's list is as the program asked, always.
+//!   Locks: the outer set's before the inner one's.
 //! - Nothing points at a set that was closed: its registrations go with it, and its memory
 //!   serves no other set before the last thread that sleeps on it is back.
 //!
@@ -75,6 +79,9 @@ pub const INHERITED: u32 = 4;
 pub const UNUSED: u32 = 8;
 /// A poll or select looks at it, or a set that this library does not know.
 pub const POLLED: u32 = 16;
+/// Another set of this process watches it, and waits on that look at its rings: the one bit that does
+/// not make it foreign.
+pub const FOLLOWED: u32 = 32;
 
 /// What a look found that a registration has to tell.
 #[derive(Clone, Copy)]
@@ -117,6 +124,8 @@ pub struct Set {
     pub slot: AtomicU32,
     /// Not 0: the program that follows by exec does not get it.
     pub let_go: AtomicU32,
+    /// Not 0: it holds sets that are followed, or did.
+    pub has_sets: AtomicU32,
     /// Not 0: a program that was started has it, and nothing says when that ends.
     pub lent: AtomicU32,
     /// Not 0: the kernel knows that its rings have something, see `shown`.
@@ -189,6 +198,7 @@ pub fn created(fd: c_int) {
         &set.foreign,
         &set.slot,
         &set.let_go,
+        &set.has_sets,
         &set.lent,
         &set.showing,
         &set.tokens,
@@ -206,6 +216,9 @@ pub fn created(fd: c_int) {
 
 /// `to` names the set that `from` names.
 pub fn named(set: &'static Set, to: c_int) {
+    if set.is_followed() {
+        set.make_foreign(NESTED);
+    }
     set.names.fetch_add(1, Ordering::Relaxed);
     table::set_set(to, set.address());
 }
@@ -346,12 +359,15 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
             set.wanted.store(1, Ordering::Relaxed);
             return false;
         }
-        if one.hot.load(Ordering::Relaxed) != 0 {
-            return true;
+        if one.hot.load(Ordering::Relaxed) == 0 {
+            // The sleeper's order is set, then receive lock: here it may only be tried.
+            let Some(_guard) = set.lock.try_acquire() else { return false };
+            if !set.may_offer() || !set.push_hot(one) {
+                return false;
+            }
         }
-        // The sleeper's order is set, then receive lock: here it may only be tried.
-        let Some(_guard) = set.lock.try_acquire() else { return false };
-        set.may_offer() && set.push_hot(one)
+        // In the list, /then/ that: who takes the set out of the outer list looks whether its own is empty.
+        set.is_seen_outside()
     })
 }
 
@@ -513,12 +529,80 @@ impl Set {
     }
 
     pub fn is_foreign(&self) -> bool {
-        self.foreign.load(Ordering::Relaxed) != 0 || self.is_used_elsewhere()
+        self.foreign.load(Ordering::Relaxed) & !FOLLOWED != 0 || self.is_used_elsewhere()
+    }
+
+    pub fn is_followed(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed) & FOLLOWED != 0
+    }
+
+    /// The set behind a registration of one, if waits here look at its rings.
+    pub fn followed(one: &Registration) -> Option<&'static Self> {
+        of(one.at()).filter(|inner| inner.is_followed() && !inner.is_foreign())
+    }
+
+    /// Of a followed set with something in its hot list: whether whoever may wait for it on a set that holds it looks at its
+    /// rings. Under `REGISTRY`.
+    pub fn is_seen_outside(&self) -> bool {
+        if !self.is_followed() {
+            return true;
+        }
+        registration::at(self.fd.load(Ordering::Relaxed)).all(|one| {
+            let Some(outer) = one.set() else { return true };
+            if outer.is_foreign() || one.is_kernels_alone() {
+                return false;
+            }
+            if !one.waits_for_bytes() {
+                return true;
+            }
+            if outer.sleepers.load(Ordering::SeqCst) != 0 {
+                outer.wanted.store(1, Ordering::Relaxed);
+                return false;
+            }
+            if one.hot.load(Ordering::Relaxed) != 0 {
+                return true;
+            }
+            let Some(_guard) = outer.lock.try_acquire() else { return false };
+            outer.may_offer() && outer.push_hot(one)
+        })
+    }
+
+    /// `outer` has this set, by `one`, and asks for its bytes from now on. Whether waits there look at its rings,
+    /// or it is parked until they do.
+    pub fn follow(&'static self, outer: &'static Self, one: &'static Registration) -> bool {
+        let is_possible = || {
+            one.asked() & (EDGE | EXCLUSIVE) == 0
+                && !self.is_foreign()
+                && !self.is_shared()
+                && !outer.is_foreign()
+                && !outer.is_followed()
+                && !outer.is_shared()
+                && self.has_sets.load(Ordering::Relaxed) == 0
+                && self.names.load(Ordering::Relaxed) == 1
+        };
+        let Some(_outer_guard) = outer.lock.acquire() else { return false };
+        let Some(_guard) = self.lock.acquire() else { return false };
+        if !one.is_of(outer) || !is_possible() {
+            return false;
+        }
+        outer.has_sets.store(1, Ordering::Relaxed);
+        if self.foreign.fetch_or(FOLLOWED, Ordering::SeqCst) & FOLLOWED == 0 {
+            self.flush();
+        }
+        let is_seen = self.hot.is_empty() || outer.may_offer() && outer.push_hot(one);
+        if !is_seen {
+            // Somebody sleeps there already.
+            outer.wanted.store(1, Ordering::Relaxed);
+            self.park_hot();
+        }
+        self.show();
+        true
     }
 
     /// Whether nobody but this process looks at it.
     pub fn is_own(&self) -> bool {
-        self.foreign.load(Ordering::SeqCst) & !(NESTED | POLLED) == 0 && !self.is_used_elsewhere()
+        let why = self.foreign.load(Ordering::SeqCst);
+        why & !(NESTED | POLLED | FOLLOWED) == 0 && !self.is_used_elsewhere()
     }
 
     pub fn is_used_elsewhere(&self) -> bool {
@@ -544,7 +628,7 @@ impl Set {
 
     /// Its last number goes.
     pub fn close(&'static self) {
-        self.make_foreign(FOR_GOOD);
+        self.becomes_foreign(FOR_GOOD);
         {
             let Some(_guard) = self.lock.acquire() else { return };
             self.serial.fetch_add(1, Ordering::SeqCst);
@@ -562,6 +646,9 @@ impl Set {
 
     /// Before a fork: what the kernel was not told yet, the child would not know either.
     pub fn before_fork(&'static self) {
+        if self.is_followed() {
+            self.make_foreign(NESTED);
+        }
         if let Some(_guard) = self.lock.acquire() {
             self.flush();
             self.take_tokens_back();
@@ -595,7 +682,8 @@ impl Set {
     pub fn touch(&'static self) {
         if self.foreign.load(Ordering::Relaxed) & UNUSED != 0 {
             self.first_use();
-        } else if self.foreign.load(Ordering::Relaxed) == 0 && self.is_used_elsewhere() {
+        } else if self.foreign.load(Ordering::Relaxed) & !FOLLOWED == 0 && self.is_used_elsewhere()
+        {
             self.make_foreign(FOR_GOOD);
         }
     }
@@ -627,6 +715,7 @@ impl Set {
     pub fn inherited(&self) {
         self.lock.reset();
         let why = self.foreign.load(Ordering::Relaxed) & (NESTED | POLLED);
+        let why = if self.is_followed() { why | NESTED } else { why };
         self.foreign.store(why | INHERITED | UNUSED, Ordering::Relaxed);
         self.hot.clear();
         self.dirty.clear();
@@ -636,30 +725,45 @@ impl Set {
     /// Others see what the kernel knows of this set: no ring may know more than the kernel was
     /// shown. `why` is a bit.
     pub fn make_foreign(&'static self, why: u32) {
+        if self.becomes_foreign(why) && self.has_sets.load(Ordering::Relaxed) != 0 {
+            // They look at what it holds, too.
+            for inner in registration::all(|one| one.is_of(self)).filter_map(Self::followed) {
+                inner.becomes_foreign(NESTED);
+            }
+        }
+    }
+
+    /// False: it is for this reason already.
+    fn becomes_foreign(&'static self, why: u32) -> bool {
         if self.foreign.fetch_or(why, Ordering::SeqCst) & why != 0 {
-            return;
+            return false;
         }
         if let Some(_guard) = self.lock.acquire() {
             self.flush();
             self.take_tokens_back();
-            let mut index = 0;
-            while let Some(one) = self.hot.get(index) {
-                let Some(Ok((conn, _rx))) =
-                    one.conn().map(|it| it.lock_rx(one.at()).map(|rx| (it, rx)))
-                else {
-                    self.drop_hot(one);
-                    continue;
-                };
-                let receiver = conn.receiver();
-                conn.park_rx(&receiver);
-                if receiver.is_drained() {
-                    self.drop_hot(one);
-                } else {
-                    // The kernel will not tell of these: a wait here does.
-                    index += 1;
-                }
-            }
+            self.park_hot();
             self.show();
+        }
+        true
+    }
+
+    /// Parks what is hot. What is unread stays in the list: a wait here tells of it, and not the kernel. Under the lock.
+    pub fn park_hot(&self) {
+        let mut index = 0;
+        while let Some(one) = self.hot.get(index) {
+            let Some(Ok((conn, _rx))) =
+                one.conn().map(|it| it.lock_rx(one.at()).map(|rx| (it, rx)))
+            else {
+                self.drop_hot(one);
+                continue;
+            };
+            let receiver = conn.receiver();
+            conn.park_rx(&receiver);
+            if receiver.is_drained() {
+                self.drop_hot(one);
+            } else {
+                index += 1;
+            }
         }
     }
 

@@ -833,6 +833,47 @@ fn what_is_not_asked_for_by_now_is_not_told() {
     });
 }
 
+/// A set in a set, as Java's virtual threads wait since JDK 24: waits on the outer one tell of what lies in rings of the inner
+/// one, and these stay in use meanwhile.
+#[test]
+fn a_wait_on_a_set_of_sets_looks_at_rings() {
+    check(|duo| {
+        for how in ["in", "in+oneshot"] {
+            let (name, inner, outer) = (how, format!("I{how}"), format!("O{how}"));
+            duo.connect(name);
+            duo.quiet_a(&format!("set {name} nodelay 1"));
+            duo.quiet_b(&format!("set {name} nodelay 1"));
+            duo.b(&format!("epoll {inner}"));
+            duo.b(&format!("epoll {outer}"));
+            duo.b(&format!("epadd {inner} {name} in+oneshot"));
+            duo.b(&format!("epadd {outer} {inner} {how}"));
+            for round in 0..60 {
+                // Before the wait, or while it lasts.
+                if round % 2 == 0 {
+                    duo.a(&format!("send {name} 100"));
+                    duo.b(&format!("epwait {outer} 1000"));
+                } else {
+                    duo.b(&format!("async T epwait {outer} 1000"));
+                    duo.a(&format!("send {name} 100"));
+                    duo.b("join T");
+                }
+                duo.b(&format!("epwait {inner} 0"));
+                duo.b(&format!("epwait {inner} 0"));
+                duo.b(&format!("recvall {name} 100"));
+                // Nothing more: that is where directions are offered.
+                duo.b(&format!("recv {name} 100 dontwait"));
+                duo.b(&format!("epmod {inner} {name} in+oneshot"));
+                duo.b(&format!("epwait {inner} 0"));
+                duo.b(&format!("epmod {outer} {inner} {how}"));
+                duo.b(&format!("epwait {outer} 0"));
+                duo.b(&format!("send {name} 100"));
+                duo.a(&format!("recvall {name} 100"));
+            }
+            duo.prove(name);
+        }
+    });
+}
+
 /// The program's buffer has room for one event, and what the kernel tells beyond what is asked for takes it.
 #[test]
 fn what_is_not_asked_for_hides_nothing() {

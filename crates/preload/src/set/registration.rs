@@ -11,7 +11,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::{EDGE, ERR, EXCLUSIVE, HUP, ONESHOT, OUT, Set, WRNORM};
+use super::{EDGE, ERR, EXCLUSIVE, HUP, IN, ONESHOT, OUT, RDNORM, Set, WRNORM};
 use crate::conn::{self, Conn};
 use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
@@ -164,6 +164,11 @@ impl Registration {
     /// Whether a wait may tell of it at all.
     pub fn is_armed(&self) -> bool {
         self.has(PRESENT) && !self.has(SPENT)
+    }
+
+    /// Whether a wait may tell of bytes of it.
+    pub fn waits_for_bytes(&self) -> bool {
+        self.is_armed() && self.asked() & (IN | RDNORM) != 0
     }
 
     /// Whether its ring may not tell of it: only the kernel knows when it tells, or whom.

@@ -11,7 +11,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use super::{ADD, DEL, FOR_GOOD, IN, NESTED, POLLED, Set, UNUSED};
+use super::{ADD, DEL, FOLLOWED, FOR_GOOD, IN, NESTED, POLLED, Set, UNUSED};
 use crate::conn::Conn;
 use crate::sys::{self, EpollEvent, call};
 use crate::table;
@@ -63,19 +63,26 @@ pub fn was_read(conn: &Conn, fd: c_int) {
     if SHOWING.load(Ordering::Relaxed) == 0 && !may_begin() {
         return;
     }
-    let may_change = |set: &Set| set.shows() || set.is_looked_at();
+    let mut changed = [None; 8];
+    let mut count = 0;
     if let Some(_registry) = super::REGISTRY.acquire() {
-        let is_in_one = |one: &super::Registration| one.set().is_some_and(may_change);
-        if !super::registration::at(fd).any(is_in_one) {
-            return;
+        let sets = super::registration::at(fd).filter_map(super::Registration::set);
+        for set in sets.filter(|set| set.shows() || set.is_awaited_outside()) {
+            if let Some(place) = changed.get_mut(count) {
+                *place = Some(set);
+            }
+            count += 1;
         }
     }
-    for set in super::all() {
-        if may_change(set)
-            && let Some(_guard) = set.lock.acquire()
-        {
+    let show = |set: &'static Set| {
+        if let Some(_guard) = set.lock.acquire() {
             set.show();
         }
+    };
+    if count <= changed.len() {
+        changed.into_iter().flatten().for_each(show);
+    } else {
+        super::all().for_each(show);
     }
 }
 
@@ -88,7 +95,22 @@ impl Set {
     /// Whether others look at it as at a descriptor, and the kernel answers them.
     fn is_looked_at(&self) -> bool {
         let why = self.foreign.load(Ordering::SeqCst);
-        why & (NESTED | POLLED) != 0 && why & (FOR_GOOD | UNUSED) == 0
+        why & (NESTED | POLLED | FOLLOWED) != 0 && why & (FOR_GOOD | UNUSED) == 0
+    }
+
+    /// The same, and not by waits alone that look at its rings, as those on a set that follows it do. Under
+    /// `REGISTRY`.
+    fn is_awaited_outside(&self) -> bool {
+        let is_shown_only = |one: &super::Registration| {
+            one.waits_for_bytes()
+                && (one.is_kernels_alone()
+                    || one.hot.load(Ordering::Relaxed) == 0
+                    || one.set().is_some_and(|outer| outer.sleepers.load(Ordering::SeqCst) != 0))
+        };
+        let is_followed = !self.is_foreign() && self.is_followed();
+        self.is_looked_at()
+            && (!is_followed
+                || super::registration::at(self.fd.load(Ordering::Relaxed)).any(is_shown_only))
     }
 
     /// Tells the kernel whether a wait on this set would tell of ring bytes, where others look at
