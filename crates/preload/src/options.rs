@@ -286,8 +286,7 @@ pub fn told_unread(conn: &'static Conn, fd: c_int) -> Option<c_int> {
     } else {
         conn.settings.tells_unread.load(Ordering::Relaxed) != 0
     };
-    // The kernel counts the peer's FIN as a byte, so that the program goes on to read.
-    is_told.then(|| recv::unread(conn, fd).saturating_add(c_int::from(tcp::is_ended(fd))))
+    is_told.then(|| recv::inquiry(conn, fd))
 }
 
 /// # Safety

@@ -478,18 +478,30 @@ pub fn before_tcp(conn: &'static Conn, fd: c_int) -> u32 {
     }
 }
 
-/// Bytes that are unread, in the ring and in the kernel.
-pub fn unread(conn: &'static Conn, fd: c_int) -> c_int {
-    let Ok(_rx) = conn.lock_rx(fd) else { return sys::int_ioctl(fd, sys::FIONREAD) };
+/// What TCP_INQ tells: bytes that are unread, in the ring and in the kernel, and the peer's FIN as one more, so
+/// that the program goes on to read.
+pub fn inquiry(conn: &'static Conn, fd: c_int) -> c_int {
+    let has_fin = || c_int::from(tcp::is_ended(fd));
+    let Ok(_rx) = conn.lock_rx(fd) else { return sys::int_ioctl(fd, sys::FIONREAD) + has_fin() };
     let receiver = conn.receiver();
-    match receiver.look(|| conn.read_position()) {
+    let in_ring = match receiver.look(|| conn.read_position()) {
         // While it is open and TCP's bytes before the ring's are read, TCP has none.
-        Ok(View::Ring { unread_bytes }) if receiver.state_seen() == State::Open => {
-            unread_bytes as c_int
+        Ok(View::Ring { .. } | View::Empty { .. }) if receiver.state_seen() == State::Open => {
+            return receiver.unread_bytes() as c_int + has_fin();
         }
-        Ok(View::Empty { .. }) if receiver.state_seen() == State::Open => 0,
-        Ok(_) => sys::int_ioctl(fd, sys::FIONREAD).saturating_add(receiver.unread_bytes() as c_int),
-        Err(_) => 0,
+        Ok(_) => receiver.unread_bytes() as c_int,
+        Err(_) => return has_fin(),
+    };
+    if ring_offset(&receiver, fd).is_some() {
+        // A peek would move where the next one begins.
+        return sys::int_ioctl(fd, sys::FIONREAD).saturating_add(in_ring) + has_fin();
+    }
+    match tcp::inquiry(fd) {
+        Ok(in_tcp) => in_tcp.saturating_add(in_ring),
+        Err(error) => {
+            conn.rx.error.store(-error as u32, Ordering::Relaxed);
+            in_ring + has_fin()
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use yasmin_call::receive::Ahead;
 
 use crate::real;
 use crate::sys::{
-    self, EAGAIN, FIONREAD, PollFd, Ret, SIOCOUTQ, SOL_SOCKET, SOL_TCP, TCP_INFO, call,
+    self, EAGAIN, FIONREAD, IoVec, MsgHdr, PollFd, Ret, SIOCOUTQ, SOL_SOCKET, SOL_TCP, TCP_INFO,
+    call,
 };
 use crate::timeout::Timeout;
 
@@ -199,6 +200,48 @@ pub fn is_ended(fd: c_int) -> bool {
 /// Whether the program wants to be told with what it receives how much is unread.
 pub fn tells_unread(fd: c_int) -> bool {
     sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_INQ, 4).is_some_and(|value| value != 0)
+}
+
+/// What the kernel tells by TCP_INQ, which is set: bytes behind an urgent mark, too, unlike FIONREAD. Moves where
+/// peeks begin, if SO_PEEK_OFF is set.
+///
+/// # Errors
+/// Minus errno: the connection's own error, which the kernel has told with that.
+pub fn inquiry(fd: c_int) -> Result<c_int, Ret> {
+    const CONTROL_BYTES: usize = 256;
+    const HEAD_BYTES: usize = 16;
+    let mut byte = 0u8;
+    let mut piece = IoVec { base: (&raw mut byte).cast(), len: 1 };
+    // As many as other options may have the kernel tell beside it.
+    let mut control = [0u64; CONTROL_BYTES / 8];
+    let mut message = MsgHdr {
+        name: core::ptr::null_mut(),
+        namelen: 0,
+        iov: &raw mut piece,
+        iovlen: 1,
+        control: control.as_mut_ptr().cast(),
+        controllen: CONTROL_BYTES,
+        flags: 0,
+    };
+    let flags = sys::MSG_PEEK | sys::MSG_DONTWAIT;
+    // SAFETY: the kernel writes into the byte and the control buffer.
+    match unsafe { call!(recvmsg, fd, &raw mut message, flags) } {
+        // Nothing, or an urgent byte.
+        error if error == -(EAGAIN as Ret) => {
+            return Ok(c_int::from(queue(fd, sys::SIOCATMARK) == Some(1)));
+        }
+        error if error < 0 => return Err(error),
+        _ => {}
+    }
+    let word = |at: usize| (control[at / 8] >> (at % 8 * 8)) as u32;
+    let mut at = 0;
+    while at + HEAD_BYTES + 4 <= message.controllen.min(CONTROL_BYTES) {
+        if (word(at + 8), word(at + 12)) == (SOL_TCP as u32, sys::TCP_INQ as u32) {
+            return Ok(word(at + HEAD_BYTES) as c_int);
+        }
+        at += (control[at / 8] as usize).max(HEAD_BYTES).next_multiple_of(8);
+    }
+    Ok(queue(fd, FIONREAD).unwrap_or(0) as c_int + c_int::from(is_ended(fd)))
 }
 
 /// Where a peek begins, in bytes behind the first unread one that the kernel has: SO_PEEK_OFF.

@@ -254,6 +254,32 @@ fn unread_bytes_are_told_beside_the_bytes() {
     });
 }
 
+/// TCP_INQ counts what lies behind an urgent byte, which FIONREAD does not, and the end as one byte.
+#[test]
+fn unread_bytes_behind_an_urgent_one_are_told() {
+    check(|duo| {
+        for name in ["C", "D"] {
+            duo.warm(name);
+            duo.b(&format!("set {name} inq 1"));
+            duo.a(&format!("send {name} 200"));
+            duo.a(&format!("urgent {name}"));
+            duo.a(&format!("send {name} 100"));
+            duo.b(&format!("poll {name} pri 1000"));
+            duo.b(&format!("recv {name} 50 - control"));
+            if name == "D" {
+                duo.b(&format!("recv {name} 1 oob"));
+            }
+            duo.b(&format!("recv {name} 150 - control"));
+            duo.b(&format!("recv {name} 40 - control"));
+            duo.a(&format!("close {name}"));
+            duo.b(&format!("poll {name} rdhup 1000"));
+            duo.b(&format!("recv {name} 20 - control"));
+            duo.b(&format!("recv {name} 100 - control"));
+            duo.b(&format!("recv {name} 100 - control"));
+        }
+    });
+}
+
 /// Who looks why a busy connection stays on TCP is told.
 #[test]
 fn an_option_is_the_reason_that_is_shown() {
