@@ -258,8 +258,8 @@ pub fn wake_sleepers(set: &Set, one: &Registration) {
     unsafe { call!(epoll_ctl, set, MOD, one.number(), &raw mut event) };
 }
 
-/// Once it takes more steps than this to find the changes that events belong to, the kernel is told all of
-/// them.
+/// Once it takes more steps than this to find the changes that events belong to, the kernel is told
+/// all of them.
 const STEPS_MAX: u32 = 1 << 16;
 
 /// What the kernel gave in `count` events behind `skip`, as the program is to see it. Wake-ups

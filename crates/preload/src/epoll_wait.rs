@@ -397,9 +397,9 @@ fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
     if kept < told { ask_again(set, wait, found, kept) } else { told }
 }
 
-/// The kernel's answer had wake-ups, or what nobody asks for by now, in the place of other events maybe,
-/// and what is armed again may tell at once. Returns how many events there are behind the `found`, of
-/// which `kept` were told before. Under the lock.
+/// The kernel's answer had wake-ups, or what nobody asks for by now, in the place of other events
+/// maybe, and what is armed again may tell at once. Returns how many events there are behind the
+/// `found`, of which `kept` were told before. Under the lock.
 fn ask_again(set: &Set, wait: &Wait, found: usize, kept: c_int) -> c_int {
     // It answers with more of the kind otherwise.
     set.flush();

@@ -183,7 +183,8 @@ fn find(set: &Set, look: &Look, one: &'static Registration) -> Option<Ready> {
     look.place(one, conn, events).map(|key| Ready { one, key, events })
 }
 
-/// What a registration of a followed set has to tell: whether a wait on that would tell of anything by rings.
+/// What a registration of a followed set has to tell: whether a wait on that would tell of anything
+/// by rings.
 fn found_inside(set: &Set, one: &'static Registration, inner: &'static Set) -> u32 {
     let Some(_guard) = inner.lock.acquire() else { return 0 };
     let mut index = 0;

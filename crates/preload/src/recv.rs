@@ -478,8 +478,8 @@ pub fn before_tcp(conn: &'static Conn, fd: c_int) -> u32 {
     }
 }
 
-/// What TCP_INQ tells: bytes that are unread, in the ring and in the kernel, and the peer's FIN as one more, so
-/// that the program goes on to read.
+/// What TCP_INQ tells: bytes that are unread, in the ring and in the kernel, and the peer's FIN as
+/// one more, so that the program goes on to read.
 pub fn inquiry(conn: &'static Conn, fd: c_int) -> c_int {
     let has_fin = || c_int::from(tcp::is_ended(fd));
     let Ok(_rx) = conn.lock_rx(fd) else { return sys::int_ioctl(fd, sys::FIONREAD) + has_fin() };

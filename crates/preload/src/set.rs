@@ -16,15 +16,12 @@
 //!   receive lock, or with its number, its set or its connection, for good.
 //! - A hot list changes under the set's lock. A connection that is in one stays mapped as long
 //!   as that lock is held.
-//! - A set that another one holds may be *followed*: whoever waits on the other one looks at its rings, too, and
-//!   parks them before it sleeps. While a registration of it there is armed and its own hot list is not
-//!   empty, that registration is in the other one's hot list; and its kernel's list is as the program asked, always.
-//!   Locks: the outer set's before the inner one's.
 //! - Nothing points at a set that was closed: its registrations go with it, and its memory
 //!   serves no other set before the last thread that sleeps on it is back.
 //!
 //! Storey 3: connection.
 
+mod followed;
 mod list;
 pub mod listed;
 pub mod registration;
@@ -79,8 +76,8 @@ pub const INHERITED: u32 = 4;
 pub const UNUSED: u32 = 8;
 /// A poll or select looks at it, or a set that this library does not know.
 pub const POLLED: u32 = 16;
-/// Another set of this process watches it, and waits on that look at its rings: the one bit that does
-/// not make it foreign.
+/// Another set of this process watches it, and waits on that look at its rings: the one bit that
+/// does not make it foreign.
 pub const FOLLOWED: u32 = 32;
 
 /// What a look found that a registration has to tell.
@@ -366,7 +363,8 @@ pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
                 return false;
             }
         }
-        // In the list, /then/ that: who takes the set out of the outer list looks whether its own is empty.
+        // In the list, /then/ that: who takes the set out of the outer list looks whether its own
+        // is empty.
         set.is_seen_outside()
     })
 }
@@ -532,73 +530,6 @@ impl Set {
         self.foreign.load(Ordering::Relaxed) & !FOLLOWED != 0 || self.is_used_elsewhere()
     }
 
-    pub fn is_followed(&self) -> bool {
-        self.foreign.load(Ordering::Relaxed) & FOLLOWED != 0
-    }
-
-    /// The set behind a registration of one, if waits here look at its rings.
-    pub fn followed(one: &Registration) -> Option<&'static Self> {
-        of(one.at()).filter(|inner| inner.is_followed() && !inner.is_foreign())
-    }
-
-    /// Of a followed set with something in its hot list: whether whoever may wait for it on a set that holds it looks at its
-    /// rings. Under `REGISTRY`.
-    pub fn is_seen_outside(&self) -> bool {
-        if !self.is_followed() {
-            return true;
-        }
-        registration::at(self.fd.load(Ordering::Relaxed)).all(|one| {
-            let Some(outer) = one.set() else { return true };
-            if outer.is_foreign() || one.is_kernels_alone() {
-                return false;
-            }
-            if !one.waits_for_bytes() {
-                return true;
-            }
-            if outer.sleepers.load(Ordering::SeqCst) != 0 {
-                outer.wanted.store(1, Ordering::Relaxed);
-                return false;
-            }
-            if one.hot.load(Ordering::Relaxed) != 0 {
-                return true;
-            }
-            let Some(_guard) = outer.lock.try_acquire() else { return false };
-            outer.may_offer() && outer.push_hot(one)
-        })
-    }
-
-    /// `outer` has this set, by `one`, and asks for its bytes from now on. Whether waits there look at its rings,
-    /// or it is parked until they do.
-    pub fn follow(&'static self, outer: &'static Self, one: &'static Registration) -> bool {
-        let is_possible = || {
-            one.asked() & (EDGE | EXCLUSIVE) == 0
-                && !self.is_foreign()
-                && !self.is_shared()
-                && !outer.is_foreign()
-                && !outer.is_followed()
-                && !outer.is_shared()
-                && self.has_sets.load(Ordering::Relaxed) == 0
-                && self.names.load(Ordering::Relaxed) == 1
-        };
-        let Some(_outer_guard) = outer.lock.acquire() else { return false };
-        let Some(_guard) = self.lock.acquire() else { return false };
-        if !one.is_of(outer) || !is_possible() {
-            return false;
-        }
-        outer.has_sets.store(1, Ordering::Relaxed);
-        if self.foreign.fetch_or(FOLLOWED, Ordering::SeqCst) & FOLLOWED == 0 {
-            self.flush();
-        }
-        let is_seen = self.hot.is_empty() || outer.may_offer() && outer.push_hot(one);
-        if !is_seen {
-            // Somebody sleeps there already.
-            outer.wanted.store(1, Ordering::Relaxed);
-            self.park_hot();
-        }
-        self.show();
-        true
-    }
-
     /// Whether nobody but this process looks at it.
     pub fn is_own(&self) -> bool {
         let why = self.foreign.load(Ordering::SeqCst);
@@ -747,7 +678,8 @@ impl Set {
         true
     }
 
-    /// Parks what is hot. What is unread stays in the list: a wait here tells of it, and not the kernel. Under the lock.
+    /// Parks what is hot. What is unread stays in the list: a wait here tells of it, and not the
+    /// kernel. Under the lock.
     pub fn park_hot(&self) {
         let mut index = 0;
         while let Some(one) = self.hot.get(index) {

@@ -202,8 +202,8 @@ pub fn tells_unread(fd: c_int) -> bool {
     sys::getsockopt_u64(fd, SOL_TCP, sys::TCP_INQ, 4).is_some_and(|value| value != 0)
 }
 
-/// What the kernel tells by TCP_INQ, which is set: bytes behind an urgent mark, too, unlike FIONREAD. Moves where
-/// peeks begin, if SO_PEEK_OFF is set.
+/// What the kernel tells by TCP_INQ, which is set: bytes behind an urgent mark, too, unlike
+/// FIONREAD. Moves where peeks begin, if SO_PEEK_OFF is set.
 ///
 /// # Errors
 /// Minus errno: the connection's own error, which the kernel has told with that.

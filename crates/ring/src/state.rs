@@ -80,7 +80,8 @@ pub struct ReceiverState {
     /// TCP bytes still to be read before the next ring byte.
     pub(crate) tcp_left: Private,
     pub(crate) hint_seen: Private,
-    /// The [`State`] that the receiver knows its direction to be in: offered until it sees the opening.
+    /// The [`State`] that the receiver knows its direction to be in: offered until it sees the
+    /// opening.
     pub(crate) state_seen: AtomicU32,
     /// Class that was offered last.
     pub(crate) class: AtomicU32,

@@ -254,7 +254,8 @@ fn unread_bytes_are_told_beside_the_bytes() {
     });
 }
 
-/// TCP_INQ counts what lies behind an urgent byte, which FIONREAD does not, and the end as one byte.
+/// TCP_INQ counts what lies behind an urgent byte, which FIONREAD does not, and the end as one
+/// byte.
 #[test]
 fn unread_bytes_behind_an_urgent_one_are_told() {
     check(|duo| {

@@ -833,8 +833,8 @@ fn what_is_not_asked_for_by_now_is_not_told() {
     });
 }
 
-/// A set in a set, as Java's virtual threads wait since JDK 24: waits on the outer one tell of what lies in rings of the inner
-/// one, and these stay in use meanwhile.
+/// A set in a set, as Java's virtual threads wait since JDK 24: waits on the outer one tell of what
+/// lies in rings of the inner one, and these stay in use meanwhile.
 #[test]
 fn a_wait_on_a_set_of_sets_looks_at_rings() {
     check(|duo| {
@@ -874,7 +874,8 @@ fn a_wait_on_a_set_of_sets_looks_at_rings() {
     });
 }
 
-/// The program's buffer has room for one event, and what the kernel tells beyond what is asked for takes it.
+/// The program's buffer has room for one event, and what the kernel tells beyond what is asked for
+/// takes it.
 #[test]
 fn what_is_not_asked_for_hides_nothing() {
     const CONNECTIONS: [&str; 8] = ["A", "B", "C", "D", "F", "G", "H", "I"];

@@ -23,7 +23,8 @@ pub const AF_INET6: u16 = 10;
 const LOOK_AGAIN_US: u64 = 1_000_000;
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
-/// In ticks of the counter: each connect and accept asks, and the kernel's clock costs a system call.
+/// In ticks of the counter: each connect and accept asks, and the kernel's clock costs a system
+/// call.
 static LOOK_AGAIN_AT: AtomicU64 = AtomicU64::new(0);
 
 /// The directory, if there are other guests.

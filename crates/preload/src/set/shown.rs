@@ -98,8 +98,8 @@ impl Set {
         why & (NESTED | POLLED | FOLLOWED) != 0 && why & (FOR_GOOD | UNUSED) == 0
     }
 
-    /// The same, and not by waits alone that look at its rings, as those on a set that follows it do. Under
-    /// `REGISTRY`.
+    /// The same, and not by waits alone that look at its rings, as those on a set that follows it
+    /// do. Under `REGISTRY`.
     fn is_awaited_outside(&self) -> bool {
         let is_shown_only = |one: &super::Registration| {
             one.waits_for_bytes()
