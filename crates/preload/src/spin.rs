@@ -10,6 +10,7 @@ use yasmin_wait::{Crowding, Rate, Share, Watching};
 
 use crate::config::{SPIN_SHARE, SPIN_US, UNBOUNDED};
 use crate::signals::Handled;
+use crate::thread::thread_word;
 use crate::timeout::Timeout;
 use crate::{clock, real, sys};
 
@@ -21,6 +22,11 @@ const OFFER_PATIENCE_US: u64 = 2000;
 const WATCH_PATIENCE: u64 = 4;
 
 static CROWDING: Crowding = Crowding::new();
+
+thread_word! {
+    /// Involuntary switches of the thread when it was asked last, and one more; 0: not known.
+    switches: u64
+}
 
 /// Used only where the user gave a bound.
 static SHARE: Share = Share::new();
@@ -149,7 +155,13 @@ fn watch_unbounded(
     looks: u32,
 ) -> Watched {
     let handled = Handled::now();
-    let mut watching = Watching::begin(budget, &CROWDING, rate(), clock::ticks());
+    let known = switches::get().checked_sub(1);
+    let mut watching = Watching::begin(budget, &CROWDING, rate(), clock::ticks(), known);
+    let count = || {
+        let count = sys::involuntary_switches();
+        switches::set(count + 1);
+        count
+    };
     loop {
         let peer = peer_cpu();
         if peer != NO_CPU && peer != 0 && peer == cpu() {
@@ -157,6 +169,8 @@ fn watch_unbounded(
                 return watching.stirs(clock::ticks());
             }
             sys::sched_yield();
+            // The kernel may count that as one.
+            switches::set(0);
             if watching.yielded(clock::ticks()) {
                 return Watched::GaveWay;
             }
@@ -167,7 +181,7 @@ fn watch_unbounded(
             }
             core::hint::spin_loop();
         }
-        if let Some(ended) = watching.looked(clock::ticks(), sys::involuntary_switches) {
+        if let Some(ended) = watching.looked(clock::ticks(), count) {
             return ended;
         }
         if handled.is_past() {

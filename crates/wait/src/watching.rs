@@ -54,6 +54,11 @@ impl Budget {
     }
 }
 
+/// A watch of this length asks how often its thread was switched away, so that what it knows is
+/// fresh. Most watches are shorter, and the question is a system call, which bytes that come
+/// meanwhile wait for.
+const ASKS_AFTER_US: u64 = 20;
+
 /// What came of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
@@ -72,19 +77,23 @@ pub struct Watching<'a> {
     rate: Rate,
     /// When the looks began that are not counted yet.
     last: u64,
-    /// Involuntary switches of this thread up to then. Asked for once a watch is longer than a
-    /// few looks, which most are not.
+    /// Involuntary switches of this thread, as far as is known: none between watches, as a rule.
     switches: Option<u64>,
+    /// When this watch began, and whether it has asked for them.
+    began: u64,
+    has_asked: bool,
 }
 
 impl<'a> Watching<'a> {
+    /// `switches`: how many involuntary switches this thread had when it was asked last.
     pub const fn begin(
         budget: &'a mut Budget,
         crowding: &'a Crowding,
         rate: Rate,
         now: u64,
+        switches: Option<u64>,
     ) -> Self {
-        Self { budget, crowding, rate, last: now, switches: None }
+        Self { budget, crowding, rate, last: now, switches, began: now, has_asked: false }
     }
 
     /// Something stirred: the end of it.
@@ -113,15 +122,19 @@ impl<'a> Watching<'a> {
         self.last = now;
         if gone > self.rate.us(GAP_US) {
             // The host of a virtual machine may have taken the CPU. Sleeping gives it nothing back.
-            let is_the_hosts = self.switches.is_some_and(|before| before == switches());
+            let before = self.switches;
+            self.switches = Some(switches());
+            let is_the_hosts = before.is_some() && before == self.switches;
             if !is_the_hosts {
                 self.crowding.found(now, 0, self.rate);
                 return Some(Watched::GaveWay);
             }
             return None;
         }
-        if self.switches.is_none() {
+        let is_long = now.wrapping_sub(self.began) > self.rate.us(ASKS_AFTER_US);
+        if self.switches.is_none() || is_long && !self.has_asked {
             self.switches = Some(switches());
+            self.has_asked = true;
         }
         self.budget.use_up(gone);
         self.budget.is_spent().then_some(Watched::InVain)
@@ -140,7 +153,7 @@ mod tests {
     #[test]
     fn it_ends_with_its_budget() {
         let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
-        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(7));
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(7), None);
         for nth in 1..10 {
             assert_eq!(watching.looked(us(7 + 5 * nth), || 3), None);
         }
@@ -162,7 +175,10 @@ mod tests {
         let (mut budget, crowding) = (Budget::new(10), Crowding::new());
         for _ in 0..10 {
             assert!(!budget.is_spent());
-            assert_eq!(Watching::begin(&mut budget, &crowding, RATE, 5).stirs(5), Watched::Stirs);
+            assert_eq!(
+                Watching::begin(&mut budget, &crowding, RATE, 5, None).stirs(5),
+                Watched::Stirs
+            );
         }
         assert!(budget.is_spent());
     }
@@ -170,7 +186,7 @@ mod tests {
     #[test]
     fn a_gap_with_a_switch_is_crowding() {
         let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
-        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
         assert_eq!(watching.looked(us(2), || 3), None);
         assert_eq!(watching.looked(us(2000), || 4), Some(Watched::GaveWay));
         assert!(crowding.lasts(us(2001)));
@@ -179,7 +195,7 @@ mod tests {
     #[test]
     fn a_gap_without_one_is_the_hosts() {
         let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
-        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
         assert_eq!(watching.looked(us(2), || 3), None);
         for nth in 1..100 {
             assert_eq!(watching.looked(us(2000 * nth), || 3), None, "{nth}");
@@ -190,18 +206,44 @@ mod tests {
         assert!(!crowding.lasts(us(2000 * 99 + 50)));
     }
 
+    /// What an earlier watch has asked for is good for this one.
+    #[test]
+    fn a_gap_at_the_beginning_is_the_hosts_if_no_switch_came_since() {
+        for (known, ended) in [(3, None), (2, Some(Watched::GaveWay))] {
+            let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+            let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), Some(known));
+            assert_eq!(watching.looked(us(500), || 3), ended);
+            assert_eq!(crowding.lasts(us(501)), ended.is_some());
+        }
+    }
+
+    #[test]
+    fn a_short_watch_does_not_ask_and_a_long_one_asks_once() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), Some(3));
+        let asked = core::cell::Cell::new(0);
+        for nth in 1..=40 {
+            let asks = || {
+                asked.set(asked.get() + 1);
+                3
+            };
+            assert_eq!(watching.looked(us(1 + nth), asks), None);
+            assert_eq!(asked.get(), u32::from(nth > 20), "{nth}");
+        }
+    }
+
     /// Nobody knows whose it was.
     #[test]
     fn a_gap_at_the_beginning_is_crowding() {
         let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
-        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
         assert_eq!(watching.looked(us(500), || 3), Some(Watched::GaveWay));
     }
 
     #[test]
     fn who_gives_its_cpu_away_for_long_stops() {
         let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
-        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
         assert!(!watching.yielded(us(5000)));
         assert!(watching.yielded(us(10_001)));
         // Four times as long as the others had it.
@@ -212,7 +254,7 @@ mod tests {
     #[test]
     fn a_yield_is_no_crowding() {
         let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
-        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1));
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
         assert_eq!(watching.looked(us(2), || 3), None);
         assert!(!watching.yielded(us(3)));
         assert_eq!(watching.looked(us(4), || 4), None);
