@@ -10,6 +10,8 @@ use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::oshrun::{Domain, Ticket};
+
 /// Exit code for a command line that cannot be understood.
 const USAGE: u8 = 2;
 
@@ -93,6 +95,13 @@ pub struct Oshrun {
     #[arg(short, visible_alias = "np", default_value_t = 1, value_name = "N")]
     #[arg(long = "n", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub n: u16,
+    /// Where they run, as many in each: '.' is here, podman:NAME, docker:NAME or ssh:HOST is there;
+    /// NAME is a container that runs, or one where you start what is printed
+    #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
+    pub domains: Vec<Domain>,
+    /// Start a domain's part of a job that another oshrun leads, as it says
+    #[arg(long, value_name = "JOB:PART", conflicts_with_all = ["n", "domains"])]
+    pub join: Option<Ticket>,
     #[command(flatten)]
     pub broker: Broker,
     /// Never start a broker; use one that listens

@@ -64,22 +64,30 @@ impl Signals {
     /// The next one that a process has sent. What a terminal sends it sends to all of its foreground
     /// job, so they have it already.
     pub fn next(&self) -> Option<Signal> {
-        loop {
-            let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
-            let len = size_of::<libc::signalfd_siginfo>();
-            // SAFETY: `info` is writable for its size.
-            let read = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), len) };
-            if usize::try_from(read) != Ok(len) {
-                return None;
-            }
-            // SAFETY: the kernel filled all of it.
-            let info = unsafe { info.assume_init() };
-            if info.ssi_code == libc::SI_KERNEL {
-                continue;
-            }
-            return Signal::from_named_raw(i32::try_from(info.ssi_signo).ok()?);
-        }
+        std::iter::from_fn(|| self.next_sent()).find(|sent| !sent.by_terminal).map(|it| it.signal)
     }
+
+    /// The next one, whoever has sent it.
+    pub fn next_sent(&self) -> Option<Sent> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let len = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: `info` is writable for its size.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), len) };
+        if usize::try_from(read) != Ok(len) {
+            return None;
+        }
+        // SAFETY: the kernel filled all of it.
+        let info = unsafe { info.assume_init() };
+        let signal = Signal::from_named_raw(i32::try_from(info.ssi_signo).ok()?)?;
+        Some(Sent { signal, by_terminal: info.ssi_code == libc::SI_KERNEL })
+    }
+}
+
+/// A signal that has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub signal: Signal,
+    pub by_terminal: bool,
 }
 
 impl AsFd for Signals {

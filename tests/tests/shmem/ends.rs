@@ -37,13 +37,13 @@ fn a_pe_that_fails_ends_all() {
 }
 
 /// The process ids that the PEs have told.
-fn pids(run: &mut Process) -> Vec<u32> {
-    let told = (0..3).map(|_| run.expect("PE "));
+pub fn pids(run: &mut Process, count: usize) -> Vec<u32> {
+    let told = (0..count).map(|_| run.expect("PE "));
     told.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
 }
 
 #[track_caller]
-fn gone(pids: &[u32]) {
+pub fn gone(pids: &[u32]) {
     let is_there = |pid: &u32| {
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.contains(") Z "))
@@ -61,7 +61,7 @@ fn signals_are_the_programs() {
     lab.compile("ends.c", &[]);
     for signal in [SIGTERM, SIGUSR1, SIGKILL] {
         let mut run = lab.run(3, "ends.c", &["pid"], &[]);
-        let pids = pids(&mut run);
+        let pids = pids(&mut run, 3);
         run.signal(signal);
         // Nobody forwards what kills oshrun itself; the kernel ends its PEs.
         let code = (signal != SIGKILL).then_some(128 + signal);

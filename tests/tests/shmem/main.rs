@@ -1,6 +1,7 @@
 //! OpenSHMEM: C programs of each chapter of the specification, compiled by `oshcc` and run by
 //! `oshrun` of an installation, on a segment of a real broker. Each checks every value.
 
+mod domains;
 mod ends;
 mod lab;
 

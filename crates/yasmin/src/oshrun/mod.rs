@@ -2,214 +2,295 @@
 //!
 //! The PEs find each other by a job's name in their environment; the first one makes their segment.
 //! One that ends otherwise than well ends the others, which would wait for it for ever.
+//!
+//! ```text
+//!  oshrun --domains a,b ──▶ PEs of its own domain ('.'), as with no domains at all
+//!    │   ▲
+//!    │   └── board: a small segment, by which they end together ──┐
+//!    ├─ podman exec a oshrun --join JOB:0 ──▶ PEs in a            │
+//!    └─ ssh b oshrun --join JOB:1 ──▶ PEs in b  ◀─────────────────┘
+//! ```
 
-use std::io::{PipeReader, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
+mod board;
+mod domain;
+mod elsewhere;
+mod pes;
+
+use std::fmt;
+use std::io::{PipeWriter, Write};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::io::FdFlags;
+use yasmin_segment::Broker;
 
 use crate::broker::{socket, start};
 use crate::cli::Oshrun;
 use crate::signals::Signals;
+use board::{Board, PARTS_MAX};
+pub use domain::Domain;
+use elsewhere::Elsewhere;
+use pes::Pes;
 
-/// Time to end by themselves after SIGTERM.
-const GRACE: Duration = Duration::from_secs(2);
+/// A command line that cannot be understood.
+const USAGE: u8 = 2;
 /// The program cannot be started, as shells have it.
 const NO_PROGRAM: u8 = 127;
-/// A PE that was killed by a signal, as shells have it.
-const KILLED: i32 = 128;
+/// How often the domains of a job look what the others say.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A part of a job that another process leads: `JOB:PART`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    job: String,
+    part: usize,
+}
+
+impl FromStr for Ticket {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.rsplit_once(':').and_then(|(job, part)| {
+            let part = part.parse().ok().filter(|_| !job.is_empty())?;
+            Some(Self { job: job.to_owned(), part })
+        });
+        parsed.ok_or_else(|| "give JOB:PART, as the oshrun that leads the job prints it".to_owned())
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}", self.job, self.part)
+    }
+}
+
+/// A line to the user. Whoever reads it may be gone, as an ssh is that has been killed.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "oshrun: {line}");
+}
 
 pub fn run(options: &Oshrun) -> ExitCode {
-    match job(options) {
+    let run = match &options.join {
+        Some(ticket) => join(options, ticket),
+        None => lead(options),
+    };
+    match run {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("oshrun: {error:#}");
+            say(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn job(options: &Oshrun) -> anyhow::Result<u8> {
+/// All PEs, here and wherever else.
+fn lead(options: &Oshrun) -> anyhow::Result<u8> {
+    let parts = options.domains.len();
+    if parts > PARTS_MAX || parts > usize::from(options.n) {
+        say(format_args!(
+            "{parts} domains for {} PEs: each needs a PE, and there can be {PARTS_MAX} domains",
+            options.n
+        ));
+        return Ok(USAGE);
+    }
     let socket = socket::resolve(options.broker.socket.as_deref())?;
     if !options.no_broker {
         start::ensure(&socket).with_context(|| format!("broker {}", socket.display()))?;
     }
-    let signals = Signals::new().context("cannot watch signals")?;
-    // Each PE inherits the end that is written to: a byte there is the status of a global exit.
-    let (said, says) = std::io::pipe().context("cannot make a pipe")?;
-    rustix::io::fcntl_setfd(&says, FdFlags::empty())?;
-    rustix::io::ioctl_fionbio(&said, true)?;
-    let own = std::process::id();
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let job = Job {
-        name: format!("{own}-{:x}", since.map_or(0, |since| since.as_millis() & 0xffff_ffff)),
-        exit_fd: says.as_raw_fd().to_string(),
-        socket,
-        options,
-        signals: &signals,
-    };
-    let mut pes = Pes { all: Vec::new(), said };
-    for number in 0..options.n {
-        match job.start(number) {
-            Ok(pe) => pes.all.push(pe),
-            Err(error) => {
-                let program = options.program[0].display();
-                eprintln!("oshrun: {program} cannot be started: {error}");
-                return Ok(NO_PROGRAM);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.map_or(0, |since| since.as_millis() & 0xffff_ffff);
+    let name = format!("{}-{since:x}", std::process::id());
+    // Ends behind the job, whose end its oshruns have to learn first.
+    let mut elsewhere = Elsewhere::default();
+    let mut job = Job::new(name, options, socket, options.n)?;
+    if parts > 0 {
+        job.board = Some(Board::make(Broker::at(&job.socket), &job.name, options.n, parts)?);
+    }
+    let here = [Domain::Here];
+    let domains = if parts == 0 { &here } else { options.domains.as_slice() };
+    for (number, domain) in domains.iter().enumerate() {
+        let failed = match domain.clone().found() {
+            Domain::Here => job.start(Part::of(number, options.n, domains.len()))?,
+            domain => {
+                let ticket = Ticket { job: job.name.clone(), part: number };
+                elsewhere.start(domain, &ticket, &options.program, &job.signals)?
             }
+        };
+        if let Some(code) = failed {
+            return Ok(job.end(code));
         }
     }
-    let code = pes.watch(&signals);
-    // Before it is dropped: nobody writes to a pipe that nobody reads.
-    drop(pes);
-    code
+    job.watch(&mut elsewhere)
 }
 
+/// A part of a job that another process leads.
+fn join(options: &Oshrun, ticket: &Ticket) -> anyhow::Result<u8> {
+    let socket = socket::resolve(options.broker.socket.as_deref())?;
+    let broker = Broker::at(&socket);
+    let (board, pes, parts) = Board::join(broker, &ticket.job, ticket.part)?;
+    let mut job = Job::new(ticket.job.clone(), options, socket, pes)?;
+    job.board = Some(board);
+    match job.start(Part::of(ticket.part, pes, parts))? {
+        Some(code) => Ok(job.end(code)),
+        None => job.watch(&mut Elsewhere::default()),
+    }
+}
+
+/// Some PEs that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    first: u16,
+    count: u16,
+}
+
+impl Part {
+    /// As many in each, or one more in the first ones.
+    fn of(number: usize, pes: u16, parts: usize) -> Self {
+        let (number, parts) = (number as u16, parts as u16);
+        let (each, more) = (pes / parts, pes % parts);
+        let first = number * each + number.min(more);
+        Self { first, count: each + u16::from(number < more) }
+    }
+}
+
+/// What this process does of a job.
 struct Job<'a> {
     name: String,
-    exit_fd: String,
-    socket: PathBuf,
     options: &'a Oshrun,
-    signals: &'a Signals,
+    socket: PathBuf,
+    n: u16,
+    signals: Signals,
+    /// With other domains. Goes first, so that they learn of an end before the PEs here do.
+    board: Option<Board>,
+    started: Pes,
+    /// Each PE inherits it: a byte there is the status of a global exit. Goes behind them: nobody
+    /// writes to a pipe that nobody reads.
+    says: PipeWriter,
 }
 
-impl Job<'_> {
-    fn start(&self, number: u16) -> std::io::Result<Pe> {
+impl<'a> Job<'a> {
+    fn new(name: String, options: &'a Oshrun, socket: PathBuf, n: u16) -> anyhow::Result<Self> {
+        let signals = Signals::new().context("cannot watch signals")?;
+        let (said, says) = std::io::pipe().context("cannot make a pipe")?;
+        rustix::io::fcntl_setfd(&says, FdFlags::empty())?;
+        rustix::io::ioctl_fionbio(&said, true)?;
+        Ok(Self { name, options, socket, n, signals, board: None, started: Pes::new(said), says })
+    }
+
+    /// Starts these PEs. `Some`: the program cannot be, and that is the exit code.
+    fn start(&mut self, part: Part) -> anyhow::Result<Option<u8>> {
+        for number in part.first..part.first + part.count {
+            match self.pe(number) {
+                Ok(child) => self.started.add(number, child)?,
+                Err(error) => {
+                    let program = self.options.program[0].display();
+                    say(format_args!("{program} cannot be started: {error}"));
+                    return Ok(Some(NO_PROGRAM));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn pe(&self, number: u16) -> std::io::Result<Child> {
         let program = &self.options.program;
         let mut command = Command::new(&program[0]);
         command
             .args(&program[1..])
             .env(yasmin_control::SOCKET_ENV, &self.socket)
-            .env("YASMIN_SHMEM_PES", self.options.n.to_string())
+            .env("YASMIN_SHMEM_PES", self.n.to_string())
             .env("YASMIN_SHMEM_PE", number.to_string())
             .env("YASMIN_SHMEM_JOB", &self.name)
             .env("YASMIN_SHMEM_LAUNCHER", std::process::id().to_string())
-            .env("YASMIN_SHMEM_EXIT_FD", &self.exit_fd);
+            .env("YASMIN_SHMEM_EXIT_FD", self.says.as_raw_fd().to_string());
         if number > 0 {
             command.stdin(Stdio::null());
         }
         self.signals.give_back_to(&mut command);
-        let child = command.spawn()?;
-        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-        Ok(Pe { number, child, pidfd, has_ended: false })
+        command.spawn()
     }
-}
 
-struct Pe {
-    number: u16,
-    child: Child,
-    pidfd: OwnedFd,
-    has_ended: bool,
-}
-
-/// All that were started. Dropped, they end.
-struct Pes {
-    all: Vec<Pe>,
-    said: PipeReader,
-}
-
-impl Pes {
     /// Until all have ended well, or one has not: the exit code.
-    fn watch(&mut self, signals: &Signals) -> anyhow::Result<u8> {
-        while self.all.iter().any(|pe| !pe.has_ended) {
-            self.sleep(Some(signals), None)?;
-            if let Some(code) = self.global_exit() {
-                return Ok(code);
+    fn watch(mut self, elsewhere: &mut Elsewhere) -> anyhow::Result<u8> {
+        loop {
+            self.started.sleep(Some(&self.signals), self.board.is_some().then_some(LOOK))?;
+            if let Some(code) = self.look(elsewhere)? {
+                return Ok(self.end(code));
             }
-            while let Some(signal) = signals.next() {
-                self.kill(signal);
-            }
-            for (number, status) in self.reap()? {
-                if status.success() {
-                    continue;
+            if self.started.have_ended() && elsewhere.are_done() {
+                if let Some(board) = &self.board {
+                    board.done();
                 }
-                // It may have said so in its last moment.
-                if let Some(code) = self.global_exit() {
-                    return Ok(code);
-                }
-                eprintln!("oshrun: PE {number} {}: all others end", describe(status));
-                let code = status.code().unwrap_or(KILLED + status.signal().unwrap_or(0));
-                return Ok(u8::try_from(code).unwrap_or(1));
+                return Ok(0);
             }
         }
-        Ok(0)
     }
 
-    /// Until something may have happened.
-    fn sleep(&self, signals: Option<&Signals>, limit: Option<Timespec>) -> anyhow::Result<()> {
-        let running = self.all.iter().filter(|pe| !pe.has_ended);
-        let mut fds: Vec<PollFd<'_>> =
-            running.map(|pe| PollFd::new(&pe.pidfd, PollFlags::IN)).collect();
-        if let Some(signals) = signals {
-            fds.push(PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN));
-            fds.push(PollFd::new(&self.said, PollFlags::IN));
+    /// The exit code that all have to end with, if so.
+    fn look(&mut self, elsewhere: &mut Elsewhere) -> anyhow::Result<Option<u8>> {
+        if let Some(code) = self.board.as_ref().and_then(Board::ended) {
+            return Ok(Some(code));
         }
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The status of shmem_global_exit, if a PE has called it.
-    fn global_exit(&mut self) -> Option<u8> {
-        let mut status = [0];
-        matches!(self.said.read(&mut status), Ok(1)).then_some(status[0])
-    }
-
-    fn kill(&self, signal: Signal) {
-        for pe in self.all.iter().filter(|pe| !pe.has_ended) {
-            let _ = kill_process(Pid::from_child(&pe.child), signal);
-        }
-    }
-
-    /// Those that have ended since.
-    fn reap(&mut self) -> std::io::Result<Vec<(u16, ExitStatus)>> {
-        let mut ended = Vec::new();
-        for pe in self.all.iter_mut().filter(|pe| !pe.has_ended) {
-            if let Some(status) = pe.child.try_wait()? {
-                pe.has_ended = true;
-                ended.push((pe.number, status));
+        while let Some(sent) = self.signals.next_sent() {
+            // A terminal has sent it to all that it knows of.
+            if !sent.by_terminal {
+                self.started.kill(sent.signal);
+            }
+            if let Some(board) = self.board.as_ref().filter(|board| board.leads()) {
+                board.ask(sent.signal);
             }
         }
-        Ok(ended)
+        if let Some(code) = self.started.look()? {
+            return Ok(Some(code));
+        }
+        let Some(board) = &mut self.board else { return Ok(None) };
+        if board.leads() {
+            return elsewhere.look(board);
+        }
+        if let Some(signal) = board.asked() {
+            self.started.kill(signal);
+        }
+        if !board.has_lead() {
+            say(format_args!("the oshrun that leads job {} has ended: all others end", self.name));
+            return Ok(Some(1));
+        }
+        Ok(None)
     }
 
-    fn end(&mut self) -> anyhow::Result<()> {
-        self.kill(Signal::TERM);
-        let begun = Instant::now();
-        while self.all.iter().any(|pe| !pe.has_ended) {
-            let left = GRACE.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                self.kill(Signal::KILL);
-            }
-            // A killed one is gone when the kernel has taken it apart.
-            let nap = left.max(Duration::from_millis(10));
-            self.sleep(None, Some(Timespec::try_from(nap)?))?;
-            self.reap()?;
-        }
-        Ok(())
+    /// Ends all of the job, if nobody else has: its exit code.
+    fn end(self, code: u8) -> u8 {
+        self.board.as_ref().map_or(code, |board| board.end(code))
     }
 }
 
-impl Drop for Pes {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            eprintln!("oshrun: some processes may still run: {error:#}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pe_is_in_one_part() {
+        for (pes, parts) in [(1, 1), (5, 2), (4096, 64), (64, 64), (7, 3)] {
+            let mut next = 0;
+            for number in 0..parts {
+                let part = Part::of(number, pes, parts);
+                assert_eq!(part.first, next);
+                assert!(part.count > 0 && part.count <= pes.div_ceil(parts as u16));
+                next += part.count;
+            }
+            assert_eq!(next, pes);
         }
     }
-}
 
-fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with exit code {code}"),
-        (None, Some(_)) => format!("was killed, {status}"),
-        (None, None) => status.to_string(),
+    #[test]
+    fn tickets_are_read_as_they_are_printed() {
+        let ticket = Ticket { job: "47-1a".into(), part: 3 };
+        assert_eq!(ticket.to_string().parse(), Ok(ticket));
+        for bad in ["", "47", ":1", "47:", "47:x", "47:-1"] {
+            assert!(bad.parse::<Ticket>().is_err(), "{bad}");
+        }
     }
 }
