@@ -7,6 +7,7 @@ mod bench;
 mod broker;
 mod cli;
 mod demo;
+mod exit;
 mod host;
 mod install;
 mod lab;

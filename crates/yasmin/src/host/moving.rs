@@ -1,6 +1,7 @@
 //! A command between `leave` and, where it fails, `join`: one that moves the guest, or saves it.
 
 use super::{ask, done, join, leave};
+use crate::exit;
 use crate::signals::Signals;
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -9,15 +10,13 @@ use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::Duration;
 
-/// As shells have it: not there, not to be run, killed by a signal.
+/// As shells have it: not there, not to be run.
 const NO_COMMAND: u8 = 127;
 const NOT_RUN: u8 = 126;
-const KILLED: i32 = 128;
 
 /// Takes all memory from the guest, runs the command, and gives its exit status. The guest joins again
 /// unless that is 0.
@@ -76,7 +75,7 @@ fn carry_out(command: &[OsString], signals: &Signals) -> anyhow::Result<u8> {
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(code(status));
+            return Ok(exit::code(status));
         }
         let mut fds = [
             PollFd::new(&pidfd, PollFlags::IN),
@@ -90,9 +89,4 @@ fn carry_out(command: &[OsString], signals: &Signals) -> anyhow::Result<u8> {
             let _ = kill_process(pid, signal);
         }
     }
-}
-
-fn code(status: ExitStatus) -> u8 {
-    let code = status.code().unwrap_or_else(|| KILLED + status.signal().unwrap_or(0));
-    u8::try_from(code).unwrap_or(1)
 }

@@ -1,9 +1,9 @@
 //! What the `oshrun`s of one job, each in a domain of its own, tell each other: a small segment.
 //!
 //! The one that leads makes it, and takes its name away at the end. Each of the others has a
-//! *part*: some of the PEs. Whoever finds that the job must end writes the exit code there, once, and all
-//! look every now and then. That one of them was killed, the kernel says, by the sign of life that
-//! each member of a segment has. Members are one user's, so they are believed.
+//! *part*: some of the PEs. Whoever finds that the job must end writes the exit code there, once,
+//! and all look every now and then. That one of them was killed, the kernel says, by the sign of
+//! life that each member of a segment has. Members are one user's, so they are believed.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;

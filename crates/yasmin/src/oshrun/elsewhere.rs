@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::board::{Board, PartState};
 use super::domain::{Domain, line, words};
-use super::pes::{GRACE, code_of, describe};
+use super::pes::{GRACE, describe};
 use super::{NO_PROGRAM, Ticket, say};
+use crate::exit;
 use crate::signals::Signals;
 
 struct There {
@@ -76,7 +77,7 @@ impl Elsewhere {
                 (PartState::Awaited, Some(status)) => {
                     let how = describe(status);
                     say(format_args!("{domain}: {how} before it joined: all others end"));
-                    return Ok(Some(code_of(status).max(1)));
+                    return Ok(Some(exit::code(status).max(1)));
                 }
                 (PartState::Awaited | PartState::Runs, _) => {}
             }

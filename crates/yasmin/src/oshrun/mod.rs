@@ -4,11 +4,11 @@
 //! One that ends otherwise than well ends the others, which would wait for it for ever.
 //!
 //! ```text
-//!  oshrun --domains a,b ──▶ PEs of its own domain ('.'), as with no domains at all
+//!  oshrun --domains .,a,b ──▶ PEs of its own domain ('.'), as with no domains at all
 //!    │   ▲
 //!    │   └── board: a small segment, by which they end together ──┐
-//!    ├─ podman exec a oshrun --join JOB:0 ──▶ PEs in a            │
-//!    └─ ssh b oshrun --join JOB:1 ──▶ PEs in b  ◀─────────────────┘
+//!    ├─ podman exec -i a oshrun --join JOB:1 ──▶ PEs in a         │
+//!    └─ ssh b oshrun --join JOB:2 ──▶ PEs in b  ◀──────────────┘
 //! ```
 
 mod board;

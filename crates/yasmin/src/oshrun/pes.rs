@@ -2,7 +2,6 @@
 
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -11,12 +10,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::say;
+use crate::exit;
 use crate::signals::Signals;
 
 /// Time to end by themselves after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// A process that was killed by a signal, as shells have it.
-const KILLED: i32 = 128;
 
 struct Pe {
     number: u16,
@@ -84,7 +82,7 @@ impl Pes {
                 return Ok(Some(code));
             }
             say(format_args!("PE {number} {}: all others end", describe(status)));
-            return Ok(Some(code_of(status)));
+            return Ok(Some(exit::code(status)));
         }
         Ok(None)
     }
@@ -130,16 +128,9 @@ impl Drop for Pes {
     }
 }
 
-/// The exit code of a job that ends because of this one.
-pub fn code_of(status: ExitStatus) -> u8 {
-    let code = status.code().unwrap_or(KILLED + status.signal().unwrap_or(0));
-    u8::try_from(code).unwrap_or(1)
-}
-
 pub fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with exit code {code}"),
-        (None, Some(_)) => format!("was killed, {status}"),
-        (None, None) => status.to_string(),
+    match status.code() {
+        Some(code) => format!("ended with exit code {code}"),
+        None => format!("was killed, {status}"),
     }
 }
