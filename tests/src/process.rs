@@ -301,6 +301,7 @@ impl Process {
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 self.registry.remove(self.child.id());
+                self.wait_for_stderr();
                 return status;
             }
             std::thread::sleep(LOOK_EVERY);
