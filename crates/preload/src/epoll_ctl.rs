@@ -172,7 +172,7 @@ fn ctl_locked(
 
 /// The program asks anew, and the kernel hears of it later.
 fn arm(set: &Set, one: &'static Registration, asked: EpollEvent) {
-    one.note(asked);
+    let is_more = one.note(asked);
     one.add(PRESENT);
     one.remove(SPENT | TOKENED);
     if asked.events & ONESHOT != 0 {
@@ -181,6 +181,10 @@ fn arm(set: &Set, one: &'static Registration, asked: EpollEvent) {
         set.tokens.store(1, Ordering::SeqCst);
     }
     mark_dirty(set, one);
+    if is_more && one.hot.load(Ordering::Relaxed) == 0 {
+        // What is ready already has its place in the kernel's list from now on.
+        set.flush();
+    }
 }
 
 /// The kernel took it.

@@ -10,7 +10,7 @@ use yasmin_wire::State;
 
 use crate::conn::Parked;
 use crate::ready::{Look, gather, gather_but, note_told, readable, writable};
-use crate::set::registration::{Idea, Registration};
+use crate::set::registration::{Idea, Place, Registration};
 use crate::set::{
     EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Ready, Set, WRNORM, is_telling,
     note_end_told, note_kernel_told,
@@ -132,6 +132,11 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
         has_slept: false,
         naps: false,
     });
+    if told >= 0 && set.serial.load(Ordering::Relaxed) == serial {
+        // SAFETY: the program's buffer, filled so far.
+        let event = |at: usize| unsafe { wait.events.add(at).read_unaligned() };
+        set.ends_wait((0..told as usize).map(event));
+    }
     if set.shows()
         && let Some(_guard) = set.lock.acquire()
         && set.serial.load(Ordering::Relaxed) == serial
@@ -269,6 +274,9 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
             let has_room = told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS;
             let look = Look::as_of_kernel(set);
             let more = if has_room { add_rings(set, wait, told as usize, &look, false) } else { 0 };
+            if more > 0 {
+                order(set, wait.events, told as usize + more);
+            }
             return Some(sys::returned((told + more as c_int) as isize) as c_int);
         }
     }
@@ -288,6 +296,9 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         }
         let told = merge(wait.events, found, told);
         turn(wait.events, before..found + told, behind);
+        if told > 0 {
+            order(set, wait.events, found + told);
+        }
         let more = add_late(set, wait, &look, before..found + told);
         return Some((found + told + more) as c_int);
     }
@@ -296,6 +307,7 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         if told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS {
             let look = Look { asked_at: look.asked_at, ..Look::as_of_kernel(set) };
             add_to_told(set, wait, told as usize, &look);
+            order(set, wait.events, told as usize);
             let more = add_late(set, wait, &look, 0..told as usize);
             return Some(told + more as c_int);
         }
@@ -336,8 +348,49 @@ fn turn(events: *mut EpollEvent, range: Range<usize>, count: usize) {
     }
 }
 
+/// Puts the first `count` events, which the rings in the ready list and the kernel told, into one order:
+/// by when they came to their places in the kernel's list, or would have. Under the lock.
+fn order(set: &Set, events: *mut EpollEvent, count: usize) {
+    let steps = set.ready.len().saturating_mul(count as u32);
+    if count < 2 || steps > MERGE_STEPS || !set.placed.reserve(count as u32) {
+        return;
+    }
+    // SAFETY: inside the program's buffer, filled so far; an event has no alignment.
+    let events = unsafe { core::slice::from_raw_parts_mut(events, count) };
+    set.placed.clear();
+    let mut asked_next = u64::MAX;
+    for (index, &event) in events.iter().enumerate().rev() {
+        let ring = set.each_ready().find(|it| it.one.data.load(Ordering::Relaxed) == event.data);
+        let place =
+            || set.by_data(event.data).map_or(Place::Unknown, |one| one.place(event.events));
+        let key = match ring.map_or_else(place, |ready| Place::Told(ready.key)) {
+            Place::Told(at) => at,
+            Place::Asked(at) => {
+                asked_next = asked_next.min(at);
+                at
+            }
+            // The kernel tells of it before what was asked for then.
+            Place::Unknown if asked_next < u64::MAX => asked_next - (count - index) as u64,
+            Place::Unknown => UNKNOWN + index as u64,
+        };
+        set.placed.push((key, event));
+    }
+    set.placed.sort(|&(key, _)| key);
+    for (index, event) in events.iter_mut().enumerate() {
+        if let Some((_, placed)) = set.placed.get(index as u32) {
+            *event = placed;
+        }
+    }
+}
+
+/// In a key: behind all that have a time, before what comes behind the kernel's.
+const UNKNOWN: u64 = 1 << 62;
+
 /// What the kernel's own wait gave, as the program is to see it. `None`: look at the rings.
 fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
+    if ret > 0 {
+        set.is_mixed.store(1, Ordering::Relaxed);
+    }
     if ret <= 0 || set.tokens.load(Ordering::Relaxed) == 0 {
         return Some(ret);
     }
@@ -355,6 +408,7 @@ fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
     // A full buffer: the kernel may have had more.
     let look = Look::now(set);
     let found = kept + add_rings(set, wait, kept as usize, &look, ret == wait.max) as c_int;
+    order(set, wait.events, found as usize);
     if found == wait.max
         && set.sleepers.load(Ordering::SeqCst) != 0
         && let Some(one) = set
@@ -388,6 +442,9 @@ fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
     let now = clock::ticks();
     set.looked_at.store(now, Ordering::Relaxed);
     let told = wait.look(found);
+    if told > 0 {
+        set.is_mixed.store(1, Ordering::Relaxed);
+    }
     if told >= 0 && told < wait.max - found as c_int {
         set.known_at.store(now, Ordering::Relaxed);
     }
@@ -511,6 +568,7 @@ fn missing(one: &Registration, events: u32) -> u32 {
 /// `whole`: the kernel is not asked for the rest of them. Under the lock.
 fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool, range: Range<u32>) -> usize {
     let mut count = skip;
+    set.emits_at.store(look.time, Ordering::Relaxed);
     for index in range {
         let Some(found) = set.ready.get(index) else { break };
         let Ready { one, mut events, .. } = found;

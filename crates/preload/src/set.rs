@@ -24,6 +24,7 @@
 mod followed;
 mod list;
 pub mod listed;
+mod places;
 pub mod registration;
 pub mod shown;
 
@@ -136,6 +137,8 @@ pub struct Set {
     pub hot: List<&'static Registration>,
     /// What the look under way found.
     pub ready: List<Ready>,
+    /// Events of one answer with their places.
+    pub placed: List<(u64, EpollEvent)>,
     pub cursor: AtomicU32,
     /// How often the list was gone through.
     pub round: AtomicU32,
@@ -146,6 +149,13 @@ pub struct Set {
     /// Not 0: the kernel was asked before the rings the last time that their events filled the
     /// program's buffer.
     pub kernel_first: AtomicU32,
+    /// Ticks: what the last wait told of was told then or later.
+    pub waited_at: AtomicU64,
+    /// The same of the rings in the answer under way, and not 0 if the kernel told some of it.
+    pub emits_at: AtomicU64,
+    pub is_mixed: AtomicU32,
+    /// Registrations by the data that the program gave them; of several one.
+    known: [AtomicPtr<Registration>; places::KNOWN],
     /// Ticks at which the kernel was last asked, and at which it was and had room for all it knew.
     pub looked_at: AtomicU64,
     pub known_at: AtomicU64,
@@ -207,6 +217,8 @@ pub fn created(fd: c_int) {
     ] {
         field.store(0, Ordering::Relaxed);
     }
+    set.waited_at.store(0, Ordering::Relaxed);
+    set.is_mixed.store(0, Ordering::Relaxed);
     set.spin.reset();
     table::set_set(fd, set.address());
 }
@@ -711,6 +723,10 @@ impl Set {
         (0..self.hot.len()).filter_map(|index| self.hot.get(index))
     }
 
+    pub fn each_ready(&self) -> impl Iterator<Item = Ready> {
+        (0..self.ready.len()).filter_map(|index| self.ready.get(index))
+    }
+
     /// Under the lock, and the receive lock of its connection. Whether it is in the list.
     pub fn push_hot(&self, one: &'static Registration) -> bool {
         if one.hot.load(Ordering::Relaxed) != 0 {
@@ -807,17 +823,19 @@ impl Set {
         self.flush_but(|_| false);
     }
 
-    /// All but what `may_wait`.
+    /// All but what `may_wait`, in the order in which the program asked for it: what is ready at
+    /// once, as room is, the kernel tells of in that order.
     pub fn flush_but(&self, may_wait: impl Fn(&Registration) -> bool) {
-        let mut index = 0;
+        self.dirty.sort(|one| one.asked_at.load(Ordering::Relaxed));
+        let (mut index, mut kept) = (0, 0);
         while let Some(one) = self.dirty.get(index) {
-            let is_dirty = one.is_of(self) && one.has(DIRTY);
-            if is_dirty && may_wait(one) {
-                index += 1;
+            index += 1;
+            if !one.is_of(self) || !one.has(DIRTY) {
                 continue;
             }
-            self.dirty.swap_remove(index);
-            if !is_dirty {
+            if may_wait(one) {
+                self.dirty.put(kept, one);
+                kept += 1;
                 continue;
             }
             self.tell_kernel(one);
@@ -826,6 +844,7 @@ impl Set {
                 one.free();
             }
         }
+        self.dirty.truncate(kept);
     }
 }
 

@@ -74,6 +74,7 @@ epadd NAME NAME EVENTS
 epmod NAME NAME EVENTS
 epdel NAME NAME
 epwait NAME N [N] [N]
+epinorder NAME N
 tells NAME NAME NAME N
 causes forth|back NAME NAME NAME NAME NAME N
 caused forth|back NAME NAME NAME NAME NAME N

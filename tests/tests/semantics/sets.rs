@@ -1102,3 +1102,38 @@ fn a_polled_set_shows_its_rings() {
         duo.b("lowest");
     });
 }
+
+/// Room is told of in the order in which it was asked for, by whatever way a connection is; what one
+/// wait told of keeps its place in the next one.
+#[test]
+fn room_is_told_in_the_order_in_which_it_was_asked_for() {
+    const CONNECTIONS: [&str; 6] = ["A", "B", "C", "D", "F", "G"];
+    check(|duo| {
+        for name in CONNECTIONS {
+            duo.warm(name);
+        }
+        duo.b("epoll E");
+        for name in CONNECTIONS {
+            duo.b(&format!("epadd E {name} in"));
+        }
+        for round in 0..6 {
+            let mut order = CONNECTIONS;
+            order.rotate_left(round);
+            order[round % 3..].reverse();
+            duo.b("epwait E 0");
+            for name in order {
+                duo.b(&format!("epmod E {name} in+out"));
+            }
+            duo.b("epinorder E 0");
+            duo.b("epinorder E 0");
+            for name in order {
+                duo.b(&format!("epmod E {name} in"));
+            }
+            // All are parked, and some open again.
+            duo.b("epwait E 20");
+            for name in &order[..round % 3] {
+                duo.round_trips(name, 2);
+            }
+        }
+    });
+}

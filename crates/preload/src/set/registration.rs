@@ -16,7 +16,7 @@ use crate::conn::{self, Conn};
 use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
 use crate::sys::{self, EpollEvent};
-use crate::table;
+use crate::{clock, table};
 
 /// Its fields but `next` change under the set's lock.
 #[repr(C, align(64))]
@@ -52,6 +52,8 @@ pub struct Registration {
     pub elsewhere_seen: AtomicU64,
     /// Ticks at which it was told of last.
     pub told_at: AtomicU64,
+    /// Ticks at which the program last asked for more than before.
+    pub asked_at: AtomicU64,
     /// Of the socket, where no number of this process names it any more.
     pub inode: AtomicU64,
     /// The next one under the same number. Under `REGISTRY`.
@@ -87,6 +89,15 @@ pub const WAKES: u32 = 128;
 pub const DATA_TOLD: u32 = 256;
 /// The kernel listed it just now.
 pub const LISTED: u32 = 512;
+
+/// By what a registration has its place in the kernel's list, in ticks.
+pub enum Place {
+    /// The last wait told of it.
+    Told(u64),
+    /// It was ready when the program asked.
+    Asked(u64),
+    Unknown,
+}
 
 /// The kernel's idea of a registration that the program changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -134,12 +145,54 @@ impl Registration {
         self.events.load(Ordering::Relaxed)
     }
 
-    pub fn note(&self, asked: EpollEvent) {
+    /// The program asks for `asked` from now on. Whether that is more than before.
+    pub fn note(&'static self, asked: EpollEvent) -> bool {
+        let before = if self.is_armed() { self.asked() } else { 0 };
+        let is_more = asked.events & !before != 0;
+        let tells_once = before & (EDGE | ONESHOT) != 0;
+        if tells_once || is_more && !self.is_listed() {
+            self.asked_at.store(clock::ticks(), Ordering::Relaxed);
+        }
         self.events.store(asked.events, Ordering::Relaxed);
-        if self.data.load(Ordering::Relaxed) != asked.data {
+        let is_other = self.data.load(Ordering::Relaxed) != asked.data;
+        if is_other {
             self.data.store(asked.data, Ordering::Relaxed);
             self.remove(DATA_TOLD);
         }
+        if is_other || !self.has(PRESENT) {
+            self.set().inspect(|set| set.know(self));
+        }
+        is_more
+    }
+
+    /// Whether the last wait told of it and nobody waited since: it has its place in the kernel's
+    /// list still, even if nothing is ready by now.
+    fn is_listed(&self) -> bool {
+        let told = self.told_at.load(Ordering::Relaxed);
+        self.set().is_some_and(|set| told != 0 && told >= set.waited_at.load(Ordering::Relaxed))
+    }
+
+    /// Its place in the kernel's list, if the kernel tells `events` of it now. Nothing says when bytes
+    /// came.
+    pub fn place(&self, events: u32) -> Place {
+        let (told, asked) = (&self.told_at, &self.asked_at);
+        let (told_at, asked_at) = (told.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
+        let is_level = self.asked() & (EDGE | ONESHOT) == 0;
+        if events & (OUT | WRNORM) == 0 {
+            Place::Unknown
+        } else if is_level && self.is_listed() {
+            Place::Told(told_at)
+        } else if asked_at > told_at {
+            Place::Asked(asked_at)
+        } else {
+            Place::Unknown
+        }
+    }
+
+    /// Ticks at which it became ready for writing, as far as a request or a wait made it so.
+    pub fn room_at(&self) -> u64 {
+        let (asked, told) = (&self.asked_at, &self.told_at);
+        asked.load(Ordering::Relaxed).max(told.load(Ordering::Relaxed))
     }
 
     pub fn set(&self) -> Option<&'static Set> {
@@ -269,6 +322,7 @@ pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
     one.round.store(0, Ordering::Relaxed);
     one.left.store(0, Ordering::Relaxed);
     one.told_at.store(0, Ordering::Relaxed);
+    one.asked_at.store(0, Ordering::Relaxed);
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
     one.elsewhere_seen.store(0, Ordering::Relaxed);
     one.set.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);

@@ -268,8 +268,8 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             look::run(script, words)
         }
         [
-            "poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait" | "tells" | "causes"
-            | "caused",
+            "poll" | "epoll" | "epadd" | "epmod" | "epdel" | "epwait" | "epinorder" | "tells"
+            | "causes" | "caused",
             ..,
         ] => wait::run(script, words),
         ["pairs", one, other] => pair(script, one, other),

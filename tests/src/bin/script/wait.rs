@@ -67,6 +67,11 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
             };
             caused(script, from, to, set, number(turns)?)
         }
+        // In the order in which they are told.
+        ["epinorder", set, timeout_ms] => {
+            let found = sys::epoll_wait(script.object(set)?.fd, 64, number(timeout_ms)?)?;
+            Ok(list(event_texts(found)))
+        }
         ["epwait", set, timeout_ms] => epoll_wait(script, set, timeout_ms, 64),
         ["epwait", set, timeout_ms, max] => epoll_wait(script, set, timeout_ms, number(max)?),
         // So many in a row: all that they told of.
@@ -222,14 +227,20 @@ fn epoll_wait(script: &Script, set: &str, timeout_ms: &str, max: usize) -> Resul
 }
 
 pub fn event_list(found: Vec<(u32, u64)>) -> String {
-    let mut texts: Vec<String> = found
-        .into_iter()
-        .map(|(events, data)| {
-            let bytes = data.to_le_bytes();
-            let name = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
-            format!("{name}:{}", event_names(events))
-        })
-        .collect();
+    let mut texts = event_texts(found);
     texts.sort();
+    list(texts)
+}
+
+fn event_texts(found: Vec<(u32, u64)>) -> Vec<String> {
+    let text = |(events, data): (u32, u64)| {
+        let bytes = data.to_le_bytes();
+        let name = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
+        format!("{name}:{}", event_names(events))
+    };
+    found.into_iter().map(text).collect()
+}
+
+fn list(texts: Vec<String>) -> String {
     if texts.is_empty() { "nothing".to_owned() } else { texts.join(" ") }
 }
