@@ -183,7 +183,7 @@ fn arm(set: &Set, one: &'static Registration, asked: EpollEvent) {
     mark_dirty(set, one);
     if is_more && one.hot.load(Ordering::Relaxed) == 0 {
         // What is ready already has its place in the kernel's list from now on.
-        set.flush();
+        set.tell_kernel(one);
     }
 }
 

@@ -274,15 +274,13 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
             let has_room = told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS;
             let look = Look::as_of_kernel(set);
             let more = if has_room { add_rings(set, wait, told as usize, &look, false) } else { 0 };
-            if more > 0 {
-                order(set, wait.events, told as usize + more);
-            }
             return Some(sys::returned((told + more as c_int) as isize) as c_int);
         }
     }
     set.kernel_first.store(0, Ordering::Relaxed);
     let look = Look::now(set);
     let before = gather(set, &look, max) as usize;
+    set.emits_at.store(look.time, Ordering::Relaxed);
     let found = emit(set, wait, 0, &look, fills, 0..set.ready.len());
     let behind = found - before;
     if found > 0 {
@@ -296,10 +294,8 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         }
         let told = merge(wait.events, found, told);
         turn(wait.events, before..found + told, behind);
-        if told > 0 {
-            order(set, wait.events, found + told);
-        }
-        let more = add_late(set, wait, &look, before..found + told);
+        let timed = if told > 0 { order(set, wait.events, found + told) } else { None };
+        let more = add_late(set, wait, &look, timed.unwrap_or(before)..found + told);
         return Some((found + told + more) as c_int);
     }
     if is_due || !has_watched || wait.timeout.is_now() {
@@ -307,8 +303,8 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         if told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS {
             let look = Look { asked_at: look.asked_at, ..Look::as_of_kernel(set) };
             add_to_told(set, wait, told as usize, &look);
-            order(set, wait.events, told as usize);
-            let more = add_late(set, wait, &look, 0..told as usize);
+            let timed = order(set, wait.events, told as usize).unwrap_or(0);
+            let more = add_late(set, wait, &look, timed..told as usize);
             return Some(told + more as c_int);
         }
         if told == 0 && wait.timeout.is_now() {
@@ -348,31 +344,35 @@ fn turn(events: *mut EpollEvent, range: Range<usize>, count: usize) {
     }
 }
 
-/// Puts the first `count` events, which the rings in the ready list and the kernel told, into one order:
-/// by when they came to their places in the kernel's list, or would have. Under the lock.
-fn order(set: &Set, events: *mut EpollEvent, count: usize) {
+/// Puts the first `count` events, which the rings in the ready list and the kernel told, into one order,
+/// if there is room among them: by when they came to their places in the kernel's list, or would have.
+/// Returns how many of them have a time, and stand in front. Under the lock.
+fn order(set: &Set, events: *mut EpollEvent, count: usize) -> Option<usize> {
     let steps = set.ready.len().saturating_mul(count as u32);
-    if count < 2 || steps > MERGE_STEPS || !set.placed.reserve(count as u32) {
-        return;
+    if steps > MERGE_STEPS || !set.placed.reserve(count as u32) {
+        return None;
     }
     // SAFETY: inside the program's buffer, filled so far; an event has no alignment.
     let events = unsafe { core::slice::from_raw_parts_mut(events, count) };
+    if events.iter().all(|event| { event.events } & (OUT | WRNORM) == 0) {
+        return None;
+    }
     set.placed.clear();
-    let mut asked_next = u64::MAX;
+    let (mut next, mut timed) = (UNKNOWN, 0);
     for (index, &event) in events.iter().enumerate().rev() {
         let ring = set.each_ready().find(|it| it.one.data.load(Ordering::Relaxed) == event.data);
-        let place =
-            || set.by_data(event.data).map_or(Place::Unknown, |one| one.place(event.events));
-        let key = match ring.map_or_else(place, |ready| Place::Told(ready.key)) {
-            Place::Told(at) => at,
-            Place::Asked(at) => {
-                asked_next = asked_next.min(at);
-                at
+        let known = || set.by_data(event.data).and_then(|one| one.place(event.events));
+        let key = match (ring, known()) {
+            (Some(ready), _) => ready.key,
+            (None, Some(Place { key, in_kernel_at })) => {
+                next = next.min(in_kernel_at);
+                key
             }
-            // The kernel tells of it before what was asked for then.
-            Place::Unknown if asked_next < u64::MAX => asked_next - (count - index) as u64,
-            Place::Unknown => UNKNOWN + index as u64,
+            // It came before what the kernel tells of behind it.
+            (None, None) if next < UNKNOWN => next - (count - index) as u64,
+            (None, None) => UNKNOWN + index as u64,
         };
+        timed += usize::from(key < UNKNOWN);
         set.placed.push((key, event));
     }
     set.placed.sort(|&(key, _)| key);
@@ -381,6 +381,7 @@ fn order(set: &Set, events: *mut EpollEvent, count: usize) {
             *event = placed;
         }
     }
+    Some(timed)
 }
 
 /// In a key: behind all that have a time, before what comes behind the kernel's.
@@ -408,7 +409,6 @@ fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
     // A full buffer: the kernel may have had more.
     let look = Look::now(set);
     let found = kept + add_rings(set, wait, kept as usize, &look, ret == wait.max) as c_int;
-    order(set, wait.events, found as usize);
     if found == wait.max
         && set.sleepers.load(Ordering::SeqCst) != 0
         && let Some(one) = set
@@ -568,7 +568,6 @@ fn missing(one: &Registration, events: u32) -> u32 {
 /// `whole`: the kernel is not asked for the rest of them. Under the lock.
 fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool, range: Range<u32>) -> usize {
     let mut count = skip;
-    set.emits_at.store(look.time, Ordering::Relaxed);
     for index in range {
         let Some(found) = set.ready.get(index) else { break };
         let Ready { one, mut events, .. } = found;

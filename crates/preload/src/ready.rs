@@ -61,15 +61,16 @@ impl Look {
     /// The place among the others of `one`, which has `events` for this look. `None`: it is left.
     /// That happens once, whatever a sender says of the time.
     pub fn place(&self, one: &Registration, conn: &Conn, events: u32) -> Option<u64> {
-        let room_at = if events & ROOM != 0 { one.room_at() & !FOLLOWS } else { u64::MAX };
+        let room_at = if events & ROOM != 0 { one.room_at() } else { None };
         if events & (IN | RDNORM) == 0 {
-            return Some(room_at);
+            let told_at = || one.told_at.load(Ordering::Relaxed);
+            return Some(room_at.unwrap_or_else(told_at) & !FOLLOWS);
         }
         let (time, follows) = self.order(one, conn);
         let is_late = time > self.time && one.left.load(Ordering::Relaxed) == 0;
         one.left.store(u32::from(is_late), Ordering::Relaxed);
         let key = if follows { time | FOLLOWS } else { time & !FOLLOWS };
-        (!is_late).then_some(key.min(room_at))
+        (!is_late).then_some(room_at.map_or(key, |at| key.min(at)))
     }
 }
 

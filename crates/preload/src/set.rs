@@ -38,7 +38,7 @@ use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
 use crate::spin::{Backoff, Polling};
 use crate::sys::{self, EpollEvent, call};
-use crate::{holders, process, table};
+use crate::{clock, holders, process, table};
 use list::List;
 use registration::{
     ARMED, DATA_TOLD, DIRTY, IN_KERNEL, Idea, ORPHAN, PRESENT, REGISTRY, Registration, TOKENED,
@@ -759,6 +759,7 @@ impl Set {
         // A one-shot that the kernel does not know by a token it disarms without a word to anybody.
         let is_seen = events & ONESHOT == 0 || one.has(TOKENED);
         one.kernel_events.store(if is_seen { events } else { 0 }, Ordering::Relaxed);
+        one.kernel_told_at.store(clock::ticks(), Ordering::Relaxed);
         one.remove(WAKES | DATA_TOLD);
         if !one.has(TOKENED) {
             one.add(DATA_TOLD);
@@ -827,15 +828,19 @@ impl Set {
     /// once, as room is, the kernel tells of in that order.
     pub fn flush_but(&self, may_wait: impl Fn(&Registration) -> bool) {
         self.dirty.sort(|one| one.asked_at.load(Ordering::Relaxed));
-        let (mut index, mut kept) = (0, 0);
+        let (mut index, mut kept) = (0, 0u32);
         while let Some(one) = self.dirty.get(index) {
             index += 1;
             if !one.is_of(self) || !one.has(DIRTY) {
                 continue;
             }
             if may_wait(one) {
-                self.dirty.put(kept, one);
-                kept += 1;
+                // One that the kernel was told outside of a flush may be there twice, side by side.
+                let before = kept.checked_sub(1).and_then(|last| self.dirty.get(last));
+                if !before.is_some_and(|it| core::ptr::eq(it, one)) {
+                    self.dirty.put(kept, one);
+                    kept += 1;
+                }
                 continue;
             }
             self.tell_kernel(one);

@@ -1137,3 +1137,30 @@ fn room_is_told_in_the_order_in_which_it_was_asked_for() {
         }
     });
 }
+
+/// What is told once has lost its place: bytes are told of in the order in which they came, though
+/// there is room as well.
+#[test]
+fn an_edge_with_room_keeps_no_place() {
+    check(|duo| {
+        duo.warm("A");
+        duo.warm("B");
+        duo.b("epoll E");
+        for name in ["A", "B"] {
+            duo.b(&format!("epadd E {name} in+out+et"));
+        }
+        duo.b("epwait E 0");
+        for name in ["B", "A"] {
+            duo.a(&format!("send {name} 10"));
+            duo.b("epwait E 1000");
+            duo.b(&format!("recv {name} 100"));
+        }
+        for _ in 0..4 {
+            duo.a("send A 10");
+            duo.a("send B 10");
+            duo.b("epinorder E 1000");
+            duo.b("recv A 100");
+            duo.b("recv B 100");
+        }
+    });
+}

@@ -54,6 +54,8 @@ pub struct Registration {
     pub told_at: AtomicU64,
     /// Ticks at which the program last asked for more than before.
     pub asked_at: AtomicU64,
+    /// Ticks at which the kernel was last told what it asks for.
+    pub kernel_told_at: AtomicU64,
     /// Of the socket, where no number of this process names it any more.
     pub inode: AtomicU64,
     /// The next one under the same number. Under `REGISTRY`.
@@ -90,13 +92,12 @@ pub const DATA_TOLD: u32 = 256;
 /// The kernel listed it just now.
 pub const LISTED: u32 = 512;
 
-/// By what a registration has its place in the kernel's list, in ticks.
-pub enum Place {
-    /// The last wait told of it.
-    Told(u64),
-    /// It was ready when the program asked.
-    Asked(u64),
-    Unknown,
+/// A registration's place in the kernel's list, in ticks.
+pub struct Place {
+    /// When it would have come there, had the kernel known all at once.
+    pub key: u64,
+    /// What the kernel tells of before it came there until then. `u64::MAX`: nothing says.
+    pub in_kernel_at: u64,
 }
 
 /// The kernel's idea of a registration that the program changed.
@@ -149,8 +150,8 @@ impl Registration {
     pub fn note(&'static self, asked: EpollEvent) -> bool {
         let before = if self.is_armed() { self.asked() } else { 0 };
         let is_more = asked.events & !before != 0;
-        let tells_once = before & (EDGE | ONESHOT) != 0;
-        if tells_once || is_more && !self.is_listed() {
+        // What tells once has lost its place.
+        if self.tells_once() || is_more && !self.is_listed() {
             self.asked_at.store(clock::ticks(), Ordering::Relaxed);
         }
         self.events.store(asked.events, Ordering::Relaxed);
@@ -160,7 +161,9 @@ impl Registration {
             self.remove(DATA_TOLD);
         }
         if is_other || !self.has(PRESENT) {
-            self.set().inspect(|set| set.know(self));
+            if let Some(set) = self.set() {
+                set.know(self);
+            }
         }
         is_more
     }
@@ -172,27 +175,36 @@ impl Registration {
         self.set().is_some_and(|set| told != 0 && told >= set.waited_at.load(Ordering::Relaxed))
     }
 
-    /// Its place in the kernel's list, if the kernel tells `events` of it now. Nothing says when bytes
-    /// came.
-    pub fn place(&self, events: u32) -> Place {
-        let (told, asked) = (&self.told_at, &self.asked_at);
-        let (told_at, asked_at) = (told.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
-        let is_level = self.asked() & (EDGE | ONESHOT) == 0;
-        if events & (OUT | WRNORM) == 0 {
-            Place::Unknown
-        } else if is_level && self.is_listed() {
-            Place::Told(told_at)
-        } else if asked_at > told_at {
-            Place::Asked(asked_at)
-        } else {
-            Place::Unknown
-        }
+    fn tells_once(&self) -> bool {
+        self.asked() & (EDGE | ONESHOT) != 0
     }
 
-    /// Ticks at which it became ready for writing, as far as a request or a wait made it so.
-    pub fn room_at(&self) -> u64 {
-        let (asked, told) = (&self.asked_at, &self.told_at);
-        asked.load(Ordering::Relaxed).max(told.load(Ordering::Relaxed))
+    /// Its place in the kernel's list, if the kernel tells `events` of it now, room among them.
+    /// Nothing says when bytes came.
+    pub fn place(&self, events: u32) -> Option<Place> {
+        if events & (OUT | WRNORM) == 0 {
+            return None;
+        }
+        if !self.tells_once() && self.is_listed() {
+            let key = self.told_at.load(Ordering::Relaxed);
+            return Some(Place { key, in_kernel_at: u64::MAX });
+        }
+        let key = self.asked_at()?;
+        let told = self.kernel_told_at.load(Ordering::Relaxed);
+        Some(Place { key, in_kernel_at: key.max(told) })
+    }
+
+    /// Ticks at which the program asked for more, if nothing was told since.
+    fn asked_at(&self) -> Option<u64> {
+        let at = self.asked_at.load(Ordering::Relaxed);
+        (at > self.told_at.load(Ordering::Relaxed)).then_some(at)
+    }
+
+    /// Ticks at which its room, which was there, gave it its place. `None`: what tells once tells of
+    /// room no more.
+    pub fn room_at(&self) -> Option<u64> {
+        let told_at = || self.told_at.load(Ordering::Relaxed);
+        self.asked_at().or_else(|| (!self.tells_once()).then(told_at))
     }
 
     pub fn set(&self) -> Option<&'static Set> {
@@ -323,6 +335,7 @@ pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
     one.left.store(0, Ordering::Relaxed);
     one.told_at.store(0, Ordering::Relaxed);
     one.asked_at.store(0, Ordering::Relaxed);
+    one.kernel_told_at.store(0, Ordering::Relaxed);
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
     one.elsewhere_seen.store(0, Ordering::Relaxed);
     one.set.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
