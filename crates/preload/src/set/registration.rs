@@ -160,10 +160,10 @@ impl Registration {
             self.data.store(asked.data, Ordering::Relaxed);
             self.remove(DATA_TOLD);
         }
-        if is_other || !self.has(PRESENT) {
-            if let Some(set) = self.set() {
-                set.know(self);
-            }
+        if (is_other || !self.has(PRESENT))
+            && let Some(set) = self.set()
+        {
+            set.know(self);
         }
         is_more
     }
