@@ -294,7 +294,7 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         }
         let told = merge(wait.events, found, told);
         turn(wait.events, before..found + told, behind);
-        let timed = if told > 0 { order(set, wait.events, found + told) } else { None };
+        let timed = order(set, wait.events, before..before + told);
         let more = add_late(set, wait, &look, timed.unwrap_or(before)..found + told);
         return Some((found + told + more) as c_int);
     }
@@ -303,7 +303,7 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         if told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS {
             let look = Look { asked_at: look.asked_at, ..Look::as_of_kernel(set) };
             add_to_told(set, wait, told as usize, &look);
-            let timed = order(set, wait.events, told as usize).unwrap_or(0);
+            let timed = order(set, wait.events, 0..told as usize).unwrap_or(0);
             let more = add_late(set, wait, &look, timed..told as usize);
             return Some(told + more as c_int);
         }
@@ -344,12 +344,12 @@ fn turn(events: *mut EpollEvent, range: Range<usize>, count: usize) {
     }
 }
 
-/// Puts the first `count` events, which the rings in the ready list and the kernel told, into one order,
-/// if there is room among them: by when they came to their places in the kernel's list, or would have.
+/// Puts the events of the ready list, among which those in `told` are the kernel's, into one order, if
+/// there is room among them: by when they came to their places in the kernel's list, or would have.
 /// Returns how many of them have a time, and stand in front. Under the lock.
-fn order(set: &Set, events: *mut EpollEvent, count: usize) -> Option<usize> {
-    let steps = set.ready.len().saturating_mul(count as u32);
-    if steps > MERGE_STEPS || !set.placed.reserve(count as u32) {
+fn order(set: &Set, events: *mut EpollEvent, told: Range<usize>) -> Option<usize> {
+    let count = set.ready.len() as usize + told.len();
+    if told.is_empty() || !set.placed.reserve(count as u32) {
         return None;
     }
     // SAFETY: inside the program's buffer, filled so far; an event has no alignment.
@@ -360,17 +360,19 @@ fn order(set: &Set, events: *mut EpollEvent, count: usize) -> Option<usize> {
     set.placed.clear();
     let (mut next, mut timed) = (UNKNOWN, 0);
     for (index, &event) in events.iter().enumerate().rev() {
-        let ring = set.each_ready().find(|it| it.one.data.load(Ordering::Relaxed) == event.data);
-        let known = || set.by_data(event.data).and_then(|one| one.place(event.events));
-        let key = match (ring, known()) {
-            (Some(ready), _) => ready.key,
-            (None, Some(Place { key, in_kernel_at })) => {
-                next = next.min(in_kernel_at);
-                key
+        let key = if told.contains(&index) {
+            match set.by_data(event.data).and_then(|one| one.place(event.events)) {
+                Some(Place { key, in_kernel_at }) => {
+                    next = next.min(in_kernel_at);
+                    key
+                }
+                // It came before what the kernel tells of behind it.
+                None if next < UNKNOWN => next - (count - index) as u64,
+                None => UNKNOWN + index as u64,
             }
-            // It came before what the kernel tells of behind it.
-            (None, None) if next < UNKNOWN => next - (count - index) as u64,
-            (None, None) => UNKNOWN + index as u64,
+        } else {
+            let at = if index < told.start { index } else { index - told.len() };
+            set.ready.get(at as u32).map_or(0, |ready| ready.key)
         };
         timed += usize::from(key < UNKNOWN);
         set.placed.push((key, event));

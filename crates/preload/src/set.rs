@@ -723,10 +723,6 @@ impl Set {
         (0..self.hot.len()).filter_map(|index| self.hot.get(index))
     }
 
-    pub fn each_ready(&self) -> impl Iterator<Item = Ready> {
-        (0..self.ready.len()).filter_map(|index| self.ready.get(index))
-    }
-
     /// Under the lock, and the receive lock of its connection. Whether it is in the list.
     pub fn push_hot(&self, one: &'static Registration) -> bool {
         if one.hot.load(Ordering::Relaxed) != 0 {
