@@ -3,12 +3,21 @@
 mod support;
 
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::{Broker, is_root, tcp_pair, wait_until};
 use yasmin_control::{CONTROL_VERSION, MESSAGE_BYTES, Role, ToBroker};
 
 const STRANGER: u32 = 65533;
+
+/// One test at a time: a process that one of them forks has what the others have open then, and
+/// keeps their connections open.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Two processes of another user connect, are known, get a channel and its status, so many times.
 fn others_are_served(broker: &Broker) {
@@ -41,6 +50,7 @@ fn connections_of_one_user_hold_nobody_up() {
     if !is_root("connections_of_one_user_hold_nobody_up") {
         return;
     }
+    let _alone = alone();
     let broker = Broker::start(&[]);
     let before = broker.descriptors();
     let hello = ToBroker::Hello { version: CONTROL_VERSION, comm: *b"flood\0\0\0\0\0\0\0\0\0\0\0" };
@@ -57,6 +67,7 @@ fn questions_of_one_user_hold_nobody_up() {
     if !is_root("questions_of_one_user_hold_nobody_up") {
         return;
     }
+    let _alone = alone();
     const MANY: u64 = 3000;
     let broker = Broker::start(&[]);
     let limit = rustix::process::Rlimit { current: Some(20_000), maximum: Some(20_000) };
@@ -84,6 +95,7 @@ fn nonsense_of_one_user_fills_no_log() {
     if !is_root("nonsense_of_one_user_fills_no_log") {
         return;
     }
+    let _alone = alone();
     let mut broker = Broker::start(&["--no-bpf"]);
     broker.terminate();
     let told = broker.directory.join("told");
