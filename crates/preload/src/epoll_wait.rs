@@ -10,7 +10,7 @@ use yasmin_wire::State;
 
 use crate::conn::Parked;
 use crate::ready::{Look, gather, gather_but, note_told, readable, writable};
-use crate::set::registration::{Idea, Place, Registration};
+use crate::set::registration::{Idea, Registration};
 use crate::set::{
     EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Ready, Set, WRNORM, is_telling,
     note_end_told, note_kernel_told,
@@ -19,7 +19,7 @@ use crate::signals::{self, Handled};
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EpollEvent, call};
 use crate::timeout::Timeout;
-use crate::{clock, epoll_ctl, process, real, set, spin};
+use crate::{answer, clock, epoll_ctl, process, real, set, spin};
 
 /// One epoll_wait in any of its forms, with the program's own buffer.
 pub struct Wait {
@@ -84,32 +84,6 @@ const MERGE_STEPS: u32 = 1 << 16;
 /// How often the kernel is asked about a one-shot registration that its open ring tells of, in
 /// microseconds.
 const KERNEL_LOOK_US: u64 = 500;
-
-/// Puts events of one registration that both the rings and the kernel told into one: the first
-/// `found` are of the one, the `more` behind them of the other. Returns how many of the `more`
-/// remain.
-fn merge(events: *mut EpollEvent, found: usize, more: usize) -> usize {
-    let mut kept = 0;
-    for i in found..found + more {
-        // SAFETY: inside the program's buffer, filled so far.
-        unsafe {
-            let event = events.add(i).read_unaligned();
-            let twin = (0..found).find(|&at| {
-                let data = events.add(at).read_unaligned().data;
-                data == event.data
-            });
-            if let Some(at) = twin {
-                let mut both = events.add(at).read_unaligned();
-                both.events |= event.events;
-                events.add(at).write_unaligned(both);
-            } else {
-                events.add(found + kept).write_unaligned(event);
-                kept += 1;
-            }
-        }
-    }
-    kept
-}
 
 /// epoll_wait in all its forms. Returns as libc does.
 pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
@@ -279,33 +253,27 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
     }
     set.kernel_first.store(0, Ordering::Relaxed);
     let look = Look::now(set);
-    let before = gather(set, &look, max) as usize;
+    let follows = gather(set, &look, max);
     set.emits_at.store(look.time, Ordering::Relaxed);
-    let found = emit(set, wait, 0, &look, fills, 0..set.ready.len());
-    let behind = found - before;
+    let found = emit(set, wait, 0, &look, fills);
     if found > 0 {
         if has_watched {
             set.spin.won();
         }
-        let asks = (is_due || behind > 0) && !fills && found as u32 != max;
+        let asks = (is_due || follows) && !fills && found as u32 != max;
         let told = if asks { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
         if asks && found + told == max as usize {
             complete(set, wait, found);
         }
-        let told = merge(wait.events, found, told);
-        turn(wait.events, before..found + told, behind);
-        let timed = order(set, wait.events, before..before + told);
-        let more = add_late(set, wait, &look, timed.unwrap_or(before)..found + told);
-        return Some((found + told + more) as c_int);
+        let told = answer::merge(wait.events, found, told);
+        return Some(complete_in_order(set, wait, &look, found..found + told) as c_int);
     }
     if is_due || !has_watched || wait.timeout.is_now() {
         let told = ask_kernel(set, wait, 0);
         if told > 0 && hot.saturating_mul(told as u32) <= MERGE_STEPS {
             let look = Look { asked_at: look.asked_at, ..Look::as_of_kernel(set) };
             add_to_told(set, wait, told as usize, &look);
-            let timed = order(set, wait.events, 0..told as usize).unwrap_or(0);
-            let more = add_late(set, wait, &look, timed..told as usize);
-            return Some(told + more as c_int);
+            return Some(complete_in_order(set, wait, &look, 0..told as usize) as c_int);
         }
         if told == 0 && wait.timeout.is_now() {
             set.polling.found_nothing(clock::ticks());
@@ -334,60 +302,6 @@ fn follow_tcp(set: &Set) -> bool {
     }
     any
 }
-
-/// Puts the first `count` of the events in `range` behind the others of them.
-fn turn(events: *mut EpollEvent, range: Range<usize>, count: usize) {
-    if count > 0 && count < range.len() {
-        // SAFETY: inside the program's buffer, filled so far; an event has no alignment.
-        unsafe { core::slice::from_raw_parts_mut(events.add(range.start), range.len()) }
-            .rotate_left(count);
-    }
-}
-
-/// Puts the events of the ready list, among which those in `told` are the kernel's, into one order, if
-/// there is room among them: by when they came to their places in the kernel's list, or would have.
-/// Returns how many of them have a time, and stand in front. Under the lock.
-fn order(set: &Set, events: *mut EpollEvent, told: Range<usize>) -> Option<usize> {
-    let count = set.ready.len() as usize + told.len();
-    if told.is_empty() || !set.placed.reserve(count as u32) {
-        return None;
-    }
-    // SAFETY: inside the program's buffer, filled so far; an event has no alignment.
-    let events = unsafe { core::slice::from_raw_parts_mut(events, count) };
-    if events.iter().all(|event| { event.events } & (OUT | WRNORM) == 0) {
-        return None;
-    }
-    set.placed.clear();
-    let (mut next, mut timed) = (UNKNOWN, 0);
-    for (index, &event) in events.iter().enumerate().rev() {
-        let key = if told.contains(&index) {
-            match set.by_data(event.data).and_then(|one| one.place(event.events)) {
-                Some(Place { key, in_kernel_at }) => {
-                    next = next.min(in_kernel_at);
-                    key
-                }
-                // It came before what the kernel tells of behind it.
-                None if next < UNKNOWN => next - (count - index) as u64,
-                None => UNKNOWN + index as u64,
-            }
-        } else {
-            let at = if index < told.start { index } else { index - told.len() };
-            set.ready.get(at as u32).map_or(0, |ready| ready.key)
-        };
-        timed += usize::from(key < UNKNOWN);
-        set.placed.push((key, event));
-    }
-    set.placed.sort(|&(key, _)| key);
-    for (index, event) in events.iter_mut().enumerate() {
-        if let Some((_, placed)) = set.placed.get(index as u32) {
-            *event = placed;
-        }
-    }
-    Some(timed)
-}
-
-/// In a key: behind all that have a time, before what comes behind the kernel's.
-const UNKNOWN: u64 = 1 << 62;
 
 /// What the kernel's own wait gave, as the program is to see it. `None`: look at the rings.
 fn heard(set: &Set, wait: &Wait, ret: c_int, serial: u32) -> Option<c_int> {
@@ -465,7 +379,7 @@ fn ask_again(set: &Set, wait: &Wait, found: usize, kept: c_int) -> c_int {
     let before = found + kept as usize;
     let told = wait.look(before);
     let more = told_by_kernel(set, wait.events, before, told).max(0) as usize;
-    kept + merge(wait.events, before, more) as c_int
+    kept + answer::merge(wait.events, before, more) as c_int
 }
 
 fn told_by_kernel(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int) -> c_int {
@@ -483,8 +397,8 @@ fn told_by_kernel(set: &Set, events: *mut EpollEvent, skip: usize, count: c_int)
 fn add_rings(set: &Set, wait: &Wait, told: usize, look: &Look, whole: bool) -> usize {
     add_to_told(set, wait, told, look);
     gather(set, look, wait.max as u32 - told as u32);
-    let more = emit(set, wait, told, look, whole, 0..set.ready.len());
-    merge(wait.events, told, more)
+    let more = emit(set, wait, told, look, whole);
+    answer::merge(wait.events, told, more)
 }
 
 /// The first half of that: rings of registrations that the kernel told of.
@@ -519,24 +433,25 @@ fn add_to_told(set: &Set, wait: &Wait, told: usize, look: &Look) {
     }
 }
 
-/// Of the events in `told` the kernel told some, after `before` looked at the rings: what was sent by
-/// ring since then, but before the kernel was asked, comes in the same answer. Returns how many events
-/// became more. Under the lock.
-fn add_late(set: &Set, wait: &Wait, before: &Look, told: Range<usize>) -> usize {
-    let room = wait.max as usize - told.end;
-    let steps = set.hot.len().saturating_mul(told.len() as u32);
-    if told.is_empty() || room == 0 || steps > MERGE_STEPS {
-        return 0;
+/// The events in `told` the kernel gave, behind those of the ready list. Adds what was sent by ring since
+/// `before` looked, but before the kernel was asked, and puts all of them into one order. Returns how many
+/// they are. Under the lock.
+fn complete_in_order(set: &Set, wait: &Wait, before: &Look, told: Range<usize>) -> usize {
+    if told.is_empty() || !answer::place(set, wait.events, told.clone()) {
+        return told.end;
     }
-    let look = Look { asked_at: before.asked_at, ..Look::as_of_kernel(set) };
-    let is_told = |one: &Registration| one.told_at.load(Ordering::Relaxed) >= before.time;
-    let middle = gather_but(set, &look, room as u32, is_told);
-    let ahead = emit(set, wait, told.end, &look, false, 0..middle);
-    let ahead = merge(wait.events, told.end, ahead);
-    turn(wait.events, told.start..told.end + ahead, told.len());
-    let end = told.end + ahead;
-    let behind = emit(set, wait, end, &look, false, middle..set.ready.len());
-    ahead + merge(wait.events, end, behind)
+    let room = wait.max as usize - told.end;
+    let mut count = told.end;
+    if room > 0 && set.hot.len().saturating_mul(told.len() as u32) <= MERGE_STEPS {
+        let look = Look { asked_at: before.asked_at, ..Look::as_of_kernel(set) };
+        let is_told = |one: &Registration| one.told_at.load(Ordering::Relaxed) >= before.time;
+        gather_but(set, &look, room as u32, is_told);
+        let late = emit(set, wait, count, &look, false);
+        count += answer::merge(wait.events, count, late);
+        answer::place_late(set, wait.events, told.end..count);
+    }
+    answer::arrange(set, wait.events);
+    count
 }
 
 /// Adds what the kernel had no room for to the first `found` events, which the rings told. Under
@@ -566,19 +481,16 @@ fn missing(one: &Registration, events: u32) -> u32 {
     }
 }
 
-/// Tells of what was gathered, of those in `range`, behind `skip` events. Returns how many are more.
-/// `whole`: the kernel is not asked for the rest of them. Under the lock.
-fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool, range: Range<u32>) -> usize {
+/// Tells of what was gathered, behind `skip` events. Returns how many are more. `whole`: the kernel is
+/// not asked for the rest of them. Under the lock.
+fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool) -> usize {
     let mut count = skip;
-    for index in range {
-        let Some(found) = set.ready.get(index) else { break };
-        let Ready { one, mut events, .. } = found;
+    for index in 0..set.ready.len() {
+        let Some(Ready { one, mut events, follows, .. }) = set.ready.get(index) else { break };
         let asked = one.asked();
         // Told again before they are read, they are told in this order.
         note_told(one, events, look.time + u64::from(index));
-        if found.follows()
-            && let Some(conn) = one.conn()
-        {
+        if follows && let Some(conn) = one.conn() {
             let said = conn.receiver().block.tcp_elsewhere();
             one.elsewhere_seen.store(said, Ordering::Relaxed);
         }

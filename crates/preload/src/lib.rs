@@ -22,6 +22,7 @@ use core::ffi::{c_char, c_int};
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("libyasmin is written for x86-64 Linux so far");
 
+mod answer;
 mod barrier;
 mod broker;
 mod clock;

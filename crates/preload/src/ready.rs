@@ -14,7 +14,7 @@ use yasmin_wire::State;
 use crate::conn::Conn;
 use crate::set::registration::Registration;
 use crate::set::{
-    EDGE, FOLLOWS, IDLE_LOOKS, IN, OUT, PRI, RDBAND, RDNORM, Ready, Set, WRNORM, is_telling,
+    BEHIND, EDGE, IDLE_LOOKS, IN, OUT, PRI, RDBAND, RDNORM, Ready, Set, WRNORM, is_telling,
 };
 use crate::{clock, sys, tcp};
 
@@ -58,19 +58,23 @@ impl Look {
         }
     }
 
-    /// The place among the others of `one`, which has `events` for this look. `None`: it is left.
+    /// `one`, which has `events` for this look, with its place among the others. `None`: it is left.
     /// That happens once, whatever a sender says of the time.
-    pub fn place(&self, one: &Registration, conn: &Conn, events: u32) -> Option<u64> {
+    pub fn place(&self, one: &'static Registration, conn: &Conn, events: u32) -> Option<Ready> {
         let room_at = if events & ROOM != 0 { one.room_at() } else { None };
         if events & (IN | RDNORM) == 0 {
             let told_at = || one.told_at.load(Ordering::Relaxed);
-            return Some(room_at.unwrap_or_else(told_at) & !FOLLOWS);
+            let key = room_at.unwrap_or_else(told_at) & !BEHIND;
+            return Some(Ready { one, key, events, follows: false });
         }
         let (time, follows) = self.order(one, conn);
         let is_late = time > self.time && one.left.load(Ordering::Relaxed) == 0;
         one.left.store(u32::from(is_late), Ordering::Relaxed);
-        let key = if follows { time | FOLLOWS } else { time & !FOLLOWS };
-        (!is_late).then_some(room_at.map_or(key, |at| key.min(at)))
+        let sent = if follows { time | BEHIND } else { time & !BEHIND };
+        // Its place in the kernel's list it has from when it was told of, whatever came since: only
+        // what is told of at all depends on that.
+        let kept = one.listed_at().or(room_at).unwrap_or(sent);
+        (!is_late).then_some(Ready { one, key: sent.min(kept), events, follows })
     }
 }
 
@@ -82,9 +86,9 @@ const ROOM: u32 = OUT | WRNORM;
 const WINDOW: u32 = 64;
 
 /// Puts the hot registrations that have something to tell into the set's ready list, in the order in
-/// which it was sent, as many as there is `room` for, and those last that come behind what the
-/// kernel tells. Returns where these begin. Under the lock.
-pub fn gather(set: &Set, look: &Look, room: u32) -> u32 {
+/// which it was sent, as many as there is `room` for. Returns whether any of them follows what the
+/// kernel tells. Under the lock.
+pub fn gather(set: &Set, look: &Look, room: u32) -> bool {
     gather_but(set, look, room, |_| false)
 }
 
@@ -93,7 +97,7 @@ pub fn gather_but(
     look: &Look,
     room: u32,
     is_told: impl Fn(&Registration) -> bool,
-) -> u32 {
+) -> bool {
     let ready = &set.ready;
     ready.clear();
     let start = set.cursor.load(Ordering::Relaxed);
@@ -118,7 +122,7 @@ pub fn gather_but(
             }
             one.round.store(round, Ordering::Relaxed);
             if may_tell(one) && !is_told(one) {
-                ready.push(Ready { one, key: 0, events: 0 });
+                ready.push(Ready { one, key: 0, events: 0, follows: false });
             }
         }
         keep_found(set, look, kept);
@@ -142,8 +146,7 @@ pub fn gather_but(
         index = 0;
     }
     set.cursor.store(index, Ordering::Relaxed);
-    let follows = |&at: &u32| ready.get(at).is_some_and(|found| found.follows());
-    (0..ready.len()).find(follows).unwrap_or(ready.len())
+    ready.any(|found| found.follows)
 }
 
 /// Of the ready list from `first` on, keeps what has something to tell, with what it is.
@@ -179,13 +182,13 @@ fn may_tell(one: &'static Registration) -> bool {
 fn find(set: &Set, look: &Look, one: &'static Registration) -> Option<Ready> {
     if let Some(inner) = Set::followed(one) {
         let events = found_inside(set, one, inner);
-        let key = one.told_at.load(Ordering::Relaxed) & !FOLLOWS;
-        return (events != 0).then_some(Ready { one, key, events });
+        let key = one.told_at.load(Ordering::Relaxed) & !BEHIND;
+        return (events != 0).then_some(Ready { one, key, events, follows: false });
     }
     let events = found(set, one);
     let conn = one.conn().filter(|_| events != 0)?;
     one.idle.store(0, Ordering::Relaxed);
-    look.place(one, conn, events).map(|key| Ready { one, key, events })
+    look.place(one, conn, events)
 }
 
 /// What a registration of a followed set has to tell: whether a wait on that would tell of anything

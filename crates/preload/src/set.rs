@@ -88,17 +88,12 @@ pub struct Ready {
     /// By which it has its place among the others.
     pub key: u64,
     pub events: u32,
+    /// The sender did something by TCP before, of which the kernel was not asked yet.
+    pub follows: bool,
 }
 
-/// In a key: behind all that have none, since the sender did something by TCP before of which the
-/// kernel was not asked yet.
-pub const FOLLOWS: u64 = 1 << 63;
-
-impl Ready {
-    pub fn follows(&self) -> bool {
-        self.key & FOLLOWS != 0
-    }
-}
+/// In a key: behind all that the kernel tells.
+pub const BEHIND: u64 = 1 << 63;
 
 #[repr(C, align(64))]
 pub struct Set {

@@ -1164,3 +1164,41 @@ fn an_edge_with_room_keeps_no_place() {
         }
     });
 }
+
+/// What tells as long as it lasts keeps the place that the last wait gave it, whatever is sent since,
+/// by ring or by TCP, until a wait finds it with nothing to tell.
+#[test]
+fn bytes_keep_the_place_that_the_last_wait_gave() {
+    const CONNECTIONS: [&str; 4] = ["A", "B", "C", "D"];
+    check(|duo| {
+        for name in CONNECTIONS {
+            duo.warm(name);
+        }
+        // That one is on TCP from here on.
+        duo.b("dup C C2");
+        duo.b("epoll E");
+        for name in CONNECTIONS {
+            duo.b(&format!("epadd E {name} in"));
+        }
+        for round in 0..8 {
+            let mut order = CONNECTIONS;
+            order.rotate_left(round % 4);
+            order[round % 3..].reverse();
+            duo.b("epwait E 0");
+            for name in order {
+                duo.a(&format!("send {name} 10"));
+                duo.b("epinorder E 1000");
+            }
+            for name in CONNECTIONS {
+                duo.b(&format!("recv {name} 100"));
+            }
+            for name in CONNECTIONS {
+                duo.a(&format!("send {name} 10"));
+            }
+            duo.b("epinorder E 1000");
+            for name in order {
+                duo.b(&format!("recv {name} 100"));
+            }
+        }
+    });
+}

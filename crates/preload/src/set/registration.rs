@@ -151,7 +151,7 @@ impl Registration {
         let before = if self.is_armed() { self.asked() } else { 0 };
         let is_more = asked.events & !before != 0;
         // What tells once has lost its place.
-        if self.tells_once() || is_more && !self.is_listed() {
+        if self.tells_once() || is_more && self.listed_at().is_none() {
             self.asked_at.store(clock::ticks(), Ordering::Relaxed);
         }
         self.events.store(asked.events, Ordering::Relaxed);
@@ -168,26 +168,26 @@ impl Registration {
         is_more
     }
 
-    /// Whether the last wait told of it and nobody waited since: it has its place in the kernel's
-    /// list still, even if nothing is ready by now.
-    fn is_listed(&self) -> bool {
+    /// Ticks at which the last wait told of it, if nobody waited since and it tells as long as it
+    /// lasts: there it has its place in the kernel's list still, even if nothing is ready by now.
+    pub fn listed_at(&self) -> Option<u64> {
         let told = self.told_at.load(Ordering::Relaxed);
-        self.set().is_some_and(|set| told != 0 && told >= set.waited_at.load(Ordering::Relaxed))
+        let set = self.set().filter(|_| told != 0 && !self.tells_once())?;
+        (told >= set.waited_at.load(Ordering::Relaxed)).then_some(told)
     }
 
     fn tells_once(&self) -> bool {
         self.asked() & (EDGE | ONESHOT) != 0
     }
 
-    /// Its place in the kernel's list, if the kernel tells `events` of it now, room among them.
-    /// Nothing says when bytes came.
+    /// Its place in the kernel's list, if the kernel tells `events` of it now. Nothing says when bytes
+    /// came that it had not told of before.
     pub fn place(&self, events: u32) -> Option<Place> {
+        if let Some(key) = self.listed_at() {
+            return Some(Place { key, in_kernel_at: u64::MAX });
+        }
         if events & (OUT | WRNORM) == 0 {
             return None;
-        }
-        if !self.tells_once() && self.is_listed() {
-            let key = self.told_at.load(Ordering::Relaxed);
-            return Some(Place { key, in_kernel_at: u64::MAX });
         }
         let key = self.asked_at()?;
         let told = self.kernel_told_at.load(Ordering::Relaxed);
