@@ -117,3 +117,14 @@ def source(cache, name, release):
     (description,) = folder.glob("*.dsc")
     found = re.search(r"^Version: (.*)$", description.read_text(), re.MULTILINE)
     return folder / "tree", found[1]
+
+
+def source_of_any(cache, name, releases):
+    """Folder and version of `source` of the first of these releases that the mirror holds whole."""
+    reasons = []
+    for release in releases:
+        try:
+            return source(cache, name, release)
+        except Unavailable as why:
+            reasons.append(str(why))
+    raise Unavailable("\n".join(reasons))
