@@ -37,11 +37,10 @@ impl Look {
         Self { time: set.looked_at.load(Ordering::Relaxed), ..Self::now(set) }
     }
 
-    /// When what a registration is to tell of was sent, by this processor's counter, and whether its
-    /// sender did something by TCP before that the kernel has not told of.
+    /// When what a registration is to tell of gave it its place, by this processor's counter, and
+    /// whether its sender did something by TCP before that the kernel has not told of.
     fn order(&self, one: &Registration, conn: &Conn) -> (u64, bool) {
         let receiver = conn.receiver();
-        let told_at = one.told_at.load(Ordering::Relaxed);
         if !conn.shares_clock() {
             let said = receiver.block.tcp_elsewhere();
             return (self.time, one.elsewhere_seen.load(Ordering::Relaxed) != said);
@@ -50,11 +49,9 @@ impl Look {
         let told = one.edge_told.load(Ordering::Relaxed);
         let is_unread = told.wrapping_sub(head) <= u64::from(receiver.unread_bytes());
         let start = if one.asked() & EDGE != 0 && is_unread { told } else { head };
-        // Who is told of something and leaves it has it told again behind what came since, as the
-        // kernel does.
         match receiver.stamp_at(start, self.time) {
-            Some(stamp) => (stamp.time.max(told_at), stamp.elsewhere > self.asked_at),
-            None => (told_at, receiver.block.tcp_elsewhere() > self.asked_at),
+            Some(stamp) => (one.bytes_at(stamp.time), stamp.elsewhere > self.asked_at),
+            None => (one.bytes_at(0), receiver.block.tcp_elsewhere() > self.asked_at),
         }
     }
 
@@ -267,7 +264,16 @@ pub fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u
         return 0;
     };
     if is_telling(one, conn, &receiver) {
-        one.found_tail.store(receiver.tail_seen(), Ordering::Relaxed);
+        let tail = receiver.tail_seen();
+        if receiver.is_behind_tcp() {
+            set.kernel_due.store(1, Ordering::Relaxed);
+            if !is_come(conn, one.at()) {
+                // With TCP's bytes, which come before these, the kernel tells of all.
+                one.edge_told.store(tail, Ordering::Relaxed);
+                return 0;
+            }
+        }
+        one.found_tail.store(tail, Ordering::Relaxed);
         receiver.expect_read();
         return one.asked() & (IN | RDNORM);
     }
@@ -291,6 +297,13 @@ pub fn readable(set: &Set, one: &'static Registration, conn: &'static Conn) -> u
         }
     }
     0
+}
+
+/// Whether TCP has bytes to read, and with the ring's as many as the program wants.
+fn is_come(conn: &Conn, fd: c_int) -> bool {
+    let unread = sys::int_ioctl(fd, sys::FIONREAD);
+    let in_ring = conn.receiver().unread_bytes();
+    unread > 0 && i64::from(unread) + i64::from(in_ring) >= i64::from(conn.low_water())
 }
 
 /// Whether bytes came and were read that no wait has told of: TCP tells of that edge with what

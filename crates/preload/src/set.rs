@@ -845,17 +845,23 @@ impl Set {
 }
 
 /// Whether a wait tells of ring bytes: there are some, TCP has none that come before, and they
-/// are asked for and not told of yet. Under the receive lock, or as a hint.
+/// are asked for and not told of yet. An edge may be due also behind TCP's: that is between the ring
+/// and what the kernel has, and looked at once (`ready::readable`). Under the receive lock, or as a
+/// hint.
 pub fn is_telling(
     one: &Registration,
     conn: &Conn,
     receiver: &yasmin_ring::Receiver<'_, yasmin_ring::Pages>,
 ) -> bool {
     let asked = one.asked();
-    one.is_armed()
-        && asked & (IN | RDNORM) != 0
-        && conn.has_ring_next(receiver)
-        && (asked & EDGE == 0 || one.edge_told.load(Ordering::Relaxed) != receiver.tail_seen())
+    if !one.is_armed() || asked & (IN | RDNORM) == 0 {
+        return false;
+    }
+    if asked & EDGE == 0 {
+        return conn.has_ring_next(receiver);
+    }
+    one.edge_told.load(Ordering::Relaxed) != receiver.tail_seen()
+        && (conn.has_ring_next(receiver) || receiver.is_behind_tcp())
 }
 
 /// Whether the kernel knows all that there is to tell: parked, and nothing left of the ring.

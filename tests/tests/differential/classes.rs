@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use crate::program::{Act, End, Place, SetPlace, Step, Waker};
+use crate::program::{Act, End, Place, SetPlace, Step, Turn, Waker};
 
 type Steps = Vec<(u32, BoxedStrategy<Step>)>;
 /// Makes the steps of one class.
@@ -23,6 +23,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("copies", copies),
     ("setcopies", set_copies),
     ("nested", nested),
+    ("order", order),
     ("fresh", fresh),
     ("late", late),
     ("unseen", unseen),
@@ -316,6 +317,27 @@ fn nested() -> Steps {
         (6, sleep(&["outerwait", "pollset"])),
     ]);
     steps
+}
+
+/// With less than three connections there is little to see.
+fn order() -> Steps {
+    let turn = prop_oneof![
+        3 => Just(Turn::Wait),
+        6 => (1..300usize).prop_map(Turn::Sent),
+        4 => (1..600usize).prop_map(Turn::Receive),
+        1 => (1..300usize).prop_map(Turn::Send),
+        4 => one_of(&["in", "in", "in+out", "in+rdhup", "out"]).prop_map(Turn::Ask),
+    ];
+    let turns = prop::collection::vec((0..3usize, turn), 4..30);
+    let order = (end(), rarely(), turns).prop_map(|(end, tells_once, turns)| Step::Order {
+        end,
+        tells_once,
+        turns,
+    });
+    vec![
+        (12, any::<bool>().prop_map(|warm| Step::Connect { warm, early: None }).boxed()),
+        (30, order.boxed()),
+    ]
 }
 
 fn fresh() -> Steps {

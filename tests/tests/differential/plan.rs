@@ -9,6 +9,7 @@ use crate::stage::Stage;
 
 mod bytes;
 mod holders;
+mod places;
 mod sets;
 mod waits;
 
@@ -92,6 +93,7 @@ const fn index(end: End) -> usize {
 }
 
 /// A descriptor to use: which connection, its name, and how the command begins.
+#[derive(Clone)]
 struct Target {
     conn: usize,
     end: End,
@@ -264,6 +266,7 @@ impl<'a> Plan<'a> {
             Step::Nest { end, inner, outer, how, events, in_child } => {
                 self.nest(end, [inner, outer], how, events, in_child)
             }
+            Step::Order { end, tells_once, ref turns } => self.order(end, tells_once, turns),
             Step::PollSet { end, from, how, in_child } => self.poll_set(end, from, how, in_child),
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
             Step::CloseSet { end, from, in_child } => self.close_set(end, from, in_child),

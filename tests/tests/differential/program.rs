@@ -87,6 +87,12 @@ pub enum Step {
         how: &'static str,
         in_child: bool,
     },
+    /// A set of its own that holds all connections, and the order in which it tells of them.
+    Order {
+        end: End,
+        tells_once: bool,
+        turns: Vec<(usize, Turn)>,
+    },
     /// A second number for a set, by a way that has one.
     CopySet {
         end: End,
@@ -240,6 +246,17 @@ pub enum Act {
     },
     /// Is the next byte the urgent one, and how many can be read before it.
     Mark,
+}
+
+/// What happens to one of the connections in a set.
+#[derive(Clone, Copy, Debug)]
+pub enum Turn {
+    Wait,
+    Receive(usize),
+    Send(usize),
+    /// By the other end.
+    Sent(usize),
+    Ask(&'static str),
 }
 
 impl Step {

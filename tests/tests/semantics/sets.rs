@@ -1202,3 +1202,23 @@ fn bytes_keep_the_place_that_the_last_wait_gave() {
         }
     });
 }
+
+/// Bytes come while others are unread, some of them by TCP and some by ring: each time an edge.
+#[test]
+fn each_arrival_behind_unread_bytes_is_an_edge() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("epoll E");
+        duo.b("epadd E C in+et");
+        for _ in 0..40 {
+            for len in [200, 10, 20] {
+                duo.a(&format!("send C {len}"));
+                duo.b("epwait E 1000");
+                duo.b("recv C 5");
+                duo.b("epwait E 0");
+            }
+            duo.b("recv C 1000");
+            duo.b("recv C 1000 dontwait");
+        }
+    });
+}

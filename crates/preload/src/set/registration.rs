@@ -54,6 +54,8 @@ pub struct Registration {
     pub told_at: AtomicU64,
     /// Ticks at which the program last asked for more than before.
     pub asked_at: AtomicU64,
+    /// The same of bytes to read.
+    asked_in_at: AtomicU64,
     /// Ticks at which the kernel was last told what it asks for.
     pub kernel_told_at: AtomicU64,
     /// Of the socket, where no number of this process names it any more.
@@ -152,7 +154,11 @@ impl Registration {
         let is_more = asked.events & !before != 0;
         // What tells once has lost its place.
         if self.tells_once() || is_more && self.listed_at().is_none() {
-            self.asked_at.store(clock::ticks(), Ordering::Relaxed);
+            let now = clock::ticks();
+            self.asked_at.store(now, Ordering::Relaxed);
+            if asked.events & !before & (IN | RDNORM) != 0 {
+                self.asked_in_at.store(now, Ordering::Relaxed);
+            }
         }
         self.events.store(asked.events, Ordering::Relaxed);
         let is_other = self.data.load(Ordering::Relaxed) != asked.data;
@@ -198,6 +204,14 @@ impl Registration {
     fn asked_at(&self) -> Option<u64> {
         let at = self.asked_at.load(Ordering::Relaxed);
         (at > self.told_at.load(Ordering::Relaxed)).then_some(at)
+    }
+
+    /// Ticks at which bytes that were sent at `sent_at` gave it its place.
+    pub fn bytes_at(&self, sent_at: u64) -> u64 {
+        let told_at = self.told_at.load(Ordering::Relaxed);
+        // What it was told of already gives it a new place when it is asked for again.
+        let asked_at = if sent_at > told_at { &self.asked_in_at } else { &self.asked_at };
+        sent_at.max(told_at).max(asked_at.load(Ordering::Relaxed))
     }
 
     /// Ticks at which its room, which was there, gave it its place. `None`: what tells once tells of
@@ -335,6 +349,7 @@ pub fn make(set: &'static Set, fd: c_int) -> Option<&'static Registration> {
     one.left.store(0, Ordering::Relaxed);
     one.told_at.store(0, Ordering::Relaxed);
     one.asked_at.store(0, Ordering::Relaxed);
+    one.asked_in_at.store(0, Ordering::Relaxed);
     one.kernel_told_at.store(0, Ordering::Relaxed);
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
     one.elsewhere_seen.store(0, Ordering::Relaxed);
