@@ -96,9 +96,14 @@ pub fn place_late(set: &Set, events: *const EpollEvent, range: Range<usize>) {
     }
 }
 
-/// Puts the events that have a place, which are the first, into its order. Under the lock.
-pub fn arrange(set: &Set, events: *mut EpollEvent) {
+/// Puts the events that have a place, which are the first, into its order. Returns whether that is
+/// another one than they had. Under the lock.
+pub fn arrange(set: &Set, events: *mut EpollEvent) -> bool {
     let placed = &set.placed;
+    let key = |index| placed.get(index).map(|(key, _)| key);
+    if (1..placed.len()).all(|index| key(index - 1) <= key(index)) {
+        return false;
+    }
     for index in 0..placed.len() {
         // SAFETY: inside the program's buffer, filled so far.
         let event = unsafe { events.add(index as usize).read_unaligned() };
@@ -111,4 +116,5 @@ pub fn arrange(set: &Set, events: *mut EpollEvent) {
             unsafe { events.add(index as usize).write_unaligned(event) };
         }
     }
+    true
 }

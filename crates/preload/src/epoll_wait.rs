@@ -148,7 +148,10 @@ impl Interests for Waiting<'_> {
         let (set, wait) = (self.set, self.wait);
         loop {
             let watches = budget.is_some_and(|budget| !budget.is_spent());
-            self.is_plain = !watches && set.hot.is_empty() && set.dirty.is_empty();
+            self.is_plain = !watches
+                && set.hot.is_empty()
+                && set.dirty.is_empty()
+                && set.differs.load(Ordering::Relaxed) == 0;
             if !self.is_plain {
                 break;
             }
@@ -275,8 +278,11 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
             add_to_told(set, wait, told as usize, &look);
             return Some(complete_in_order(set, wait, &look, 0..told as usize) as c_int);
         }
-        if told == 0 && wait.timeout.is_now() {
-            set.polling.found_nothing(clock::ticks());
+        if told == 0 {
+            set.list_is_empty();
+            if wait.timeout.is_now() {
+                set.polling.found_nothing(clock::ticks());
+            }
         }
         if told != 0 || wait.timeout.is_now() {
             return Some(sys::returned(told as isize) as c_int);
@@ -450,7 +456,10 @@ fn complete_in_order(set: &Set, wait: &Wait, before: &Look, told: Range<usize>) 
         count += answer::merge(wait.events, count, late);
         answer::place_late(set, wait.events, told.end..count);
     }
-    answer::arrange(set, wait.events);
+    let is_kernels = told == (0..count);
+    if !answer::arrange(set, wait.events) && is_kernels {
+        set.differs.store(0, Ordering::Relaxed);
+    }
     count
 }
 
@@ -507,6 +516,9 @@ fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool) -> usize 
         // SAFETY: the program's buffer of `max` events.
         unsafe { wait.events.add(count).write_unaligned(event) };
         count += 1;
+    }
+    if count > skip {
+        set.differs.store(1, Ordering::Relaxed);
     }
     count - skip
 }

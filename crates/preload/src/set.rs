@@ -149,6 +149,8 @@ pub struct Set {
     /// The same of the rings in the answer under way, and not 0 if the kernel told some of it.
     pub emits_at: AtomicU64,
     pub is_mixed: AtomicU32,
+    /// Not 0: the kernel's list of what is ready may be in another order than what was told.
+    pub differs: AtomicU32,
     /// Registrations by the data that the program gave them; of several one.
     known: [AtomicPtr<Registration>; places::KNOWN],
     /// Ticks at which the kernel was last asked, and at which it was and had room for all it knew.
@@ -209,11 +211,12 @@ pub fn created(fd: c_int) {
         &set.cursor,
         &set.kernel_due,
         &set.kernel_first,
+        &set.is_mixed,
+        &set.differs,
     ] {
         field.store(0, Ordering::Relaxed);
     }
     set.waited_at.store(0, Ordering::Relaxed);
-    set.is_mixed.store(0, Ordering::Relaxed);
     set.spin.reset();
     table::set_set(fd, set.address());
 }

@@ -61,10 +61,19 @@ impl Set {
         let now = clock::ticks();
         self.waited_at.store(now, Ordering::Relaxed);
         self.is_mixed.store(0, Ordering::Relaxed);
+        if events.len() == 0 {
+            self.differs.store(0, Ordering::Relaxed);
+        }
         for (index, event) in (0..).zip(events) {
             if let Some(one) = self.by_data(event.data) {
                 one.told_at.store(now + index, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Neither rings nor kernel had anything to tell, who was asked just now: nothing has a place.
+    pub fn list_is_empty(&self) {
+        self.waited_at.store(self.looked_at.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.differs.store(0, Ordering::Relaxed);
     }
 }
