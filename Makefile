@@ -6,6 +6,7 @@
 # make jobs           whole jobs by many real programs; writes docs/programs.md
 # make conformance    other people's tests, on plain TCP and through rings; writes docs/conformance.md
 # make differential  random socket calls, plain and accelerated; SECONDS=600
+# make mutants        one rule taken out at a time: do the random programs find it? MUTANTS="--only edges"; by hand
 # make fuzz, asan     longer hunts; need a nightly toolchain
 # make soak           waits in random interleavings; SOAK=1000 for longer
 # make cost           what the library costs where it does nothing, and waits on many sockets
@@ -66,7 +67,7 @@ VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: soak cost runtimes build surface demo perf lab test differential jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
+.PHONY: soak cost runtimes build surface demo perf lab test differential mutants jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: deb deb-test
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench
@@ -152,6 +153,11 @@ loom: needs-build
 differential: build
 	YASMIN_DIFFERENTIAL_S=$(SECONDS) $(CARGO) test -p yasmin-tests --release \
 		--test differential -- --nocapture
+
+# Whether these programs find what they are for.
+mutants: build
+	python3 tests/mutants/run.py --bin $(RELEASE) --work $(TARGET)/mutants $(MUTANTS) --program \
+		"$$($(CARGO) test -p yasmin-tests --release --no-run --test differential 2>&1 | sed -n 's/.*(\(.*\))$$/\1/p')"
 
 # Nothing that libc or the kernel has goes past the library without a reason.
 surface: build
