@@ -66,5 +66,5 @@ pub fn conn_of(fd: c_int) -> Option<&'static Conn> {
 pub fn name(conn: &'static Conn, fd: c_int) {
     conn.one_more_name();
     table::set_conn(fd, conn.address());
-    set::number_is_back(conn, fd);
+    set::numbers::number_is_back(conn, fd);
 }

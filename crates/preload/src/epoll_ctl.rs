@@ -7,12 +7,13 @@ use core::sync::atomic::Ordering;
 
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
+use crate::set::hot::{is_kernels, is_telling};
 use crate::set::registration::{
     self, ARMED, DIRTY, IN_KERNEL, PRESENT, REGISTRY, Registration, SPENT, TOKENED, WAKES,
 };
 use crate::set::{
     self, ADD, DEL, EDGE, ERR, EXCLUSIVE, FOLLOWED, HUP, MOD, NESTED, ONESHOT, OUT, Set, WRNORM,
-    is_kernels, is_telling, shown,
+    shown,
 };
 use crate::sys::{self, EEXIST, EpollEvent, call};
 use crate::{holders, memory, real, text};

@@ -10,11 +10,10 @@ use yasmin_wire::State;
 
 use crate::conn::Parked;
 use crate::ready::{Look, gather, gather_but, note_told, readable, writable};
+use crate::set::hot::is_telling;
+use crate::set::kernel::{note_end_told, note_kernel_told};
 use crate::set::registration::{Idea, Registration};
-use crate::set::{
-    EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Ready, Set, WRNORM, is_telling,
-    note_end_told, note_kernel_told,
-};
+use crate::set::{EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Ready, Set, WRNORM};
 use crate::signals::{self, Handled};
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EpollEvent, call};

@@ -60,7 +60,7 @@ extern "C" fn before_fork() {
                 // Another thread may close it.
                 let Some(_pin) = conn.pin(fd) else { continue };
                 conn.share_between_steps(fd);
-                if set::watches(fd) {
+                if set::numbers::watches(fd) {
                     holders::watches_rx(&conn.side().rx);
                 }
                 if conn.fd() == fd {

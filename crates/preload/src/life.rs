@@ -22,7 +22,7 @@ pub fn unname(conn: &'static Conn, fd: c_int) {
             conn.set_fd(other);
         }
         if other >= 0 {
-            set::number_orphaned(fd, other);
+            set::numbers::number_orphaned(fd, other);
         }
         return;
     }
@@ -37,7 +37,7 @@ pub fn retire(conn: &'static Conn, fd: c_int) {
         if at != fd && conn.is_at(at) {
             conn.one_less_name();
             table::clear(at);
-            set::leave(at);
+            set::numbers::leave(at);
         }
     }
     conn.set_fd(fd);
@@ -60,7 +60,7 @@ fn release(conn: &'static Conn, fd: c_int) {
         if conn.is_unread() {
             conn.end_unread(fd);
         }
-    } else if set::watches(fd) {
+    } else if set::numbers::watches(fd) {
         // The kernel goes on telling the set of it, as long as others hold it.
         haunts = conn.is_unread() && !conn.has_moved() && !conn.receiver().is_broken();
     } else {
@@ -77,7 +77,7 @@ fn release(conn: &'static Conn, fd: c_int) {
     drop(rx);
     if let Some(ghost) = ghost {
         conn.set_fd(ghost);
-        set::number_orphaned(fd, ghost);
+        set::numbers::number_orphaned(fd, ghost);
         residue::drop_of(conn);
         if is_own {
             broker::release(conn.id.load(Ordering::Relaxed));
@@ -90,7 +90,7 @@ fn release(conn: &'static Conn, fd: c_int) {
 /// It is out of the table: nobody looks at its pages any more, and they are unmapped.
 fn forget(conn: &'static Conn, fd: c_int, is_own: bool) {
     // Out of the table, /then/ out of the hot lists, /then/ unpinned.
-    if !set::leave(fd) {
+    if !set::numbers::leave(fd) {
         return;
     }
     let is_unpinned = conn.await_pins();
@@ -147,7 +147,7 @@ fn becomes_candidate(conn: &'static Conn, fd: c_int) -> bool {
     let is_busy = side.rx.sleepers.load(Ordering::SeqCst) != 0
         || side.tx.kernel_senders.load(Ordering::SeqCst) != 0
         || conn.rx.error.load(Ordering::Relaxed) != 0;
-    if is_busy || conn.is_unread() || !set::is_kernels(&receiver) || sender.park().is_err() {
+    if is_busy || conn.is_unread() || !set::hot::is_kernels(&receiver) || sender.park().is_err() {
         return false;
     }
     let (Ok(Some(sent)), Some(read)) = (conn.sent_position(), conn.read_position()) else {
@@ -172,13 +172,13 @@ fn becomes_candidate(conn: &'static Conn, fd: c_int) -> bool {
 fn lay_ghosts() {
     for at in table::ghosts() {
         let Some(conn) = conn::at(at) else { continue };
-        let is_done = !set::watches(at)
+        let is_done = !set::numbers::watches(at)
             || conn.lock_rx(at).is_ok_and(|_rx| conn.receiver().unread_bytes() == 0);
         if !is_done {
             continue;
         }
         table::clear_ghost(at);
-        set::number_closed(at);
+        set::numbers::number_closed(at);
         if conn.await_pins() {
             conn.unmap();
             conn::POOL.give(conn);

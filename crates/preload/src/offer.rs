@@ -37,7 +37,7 @@ pub fn offer(conn: &'static Conn, fd: c_int, receiver: &Receiver<'_, Pages>) {
         receiver.never_offer();
         return;
     }
-    if !set::may_offer(conn, fd) {
+    if !set::numbers::may_offer(conn, fd) {
         return;
     }
     if !text::is_clean() {

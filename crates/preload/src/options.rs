@@ -339,7 +339,7 @@ pub fn duplicated(from: c_int, to: c_int) {
             leave_to_stdio(conn, to);
         }
         Entry::Candidate(candidate) => life::withdraw(from, candidate),
-        Entry::Set(set) => set::named(set, to),
+        Entry::Set(set) => set::numbers::named(set, to),
         Entry::Fresh => table::clear(from),
         Entry::Guest(behind) => table::name_guest(from, to, behind),
         _ => {}
@@ -385,7 +385,7 @@ pub fn renumbered(fd: c_int) {
 pub fn forget(fd: c_int) {
     match entry::get(fd) {
         Entry::Conn(conn) => life::unname(conn, fd),
-        Entry::Set(set) => set::unnamed(set, fd),
+        Entry::Set(set) => set::numbers::unnamed(set, fd),
         Entry::Candidate(candidate) => life::withdraw(fd, candidate),
         Entry::Own => {
             broker::abandon(fd);
@@ -396,7 +396,7 @@ pub fn forget(fd: c_int) {
         Entry::Guest(behind) => guest::unname(fd, behind),
         Entry::Nothing => {}
     }
-    set::number_closed(fd);
+    set::numbers::number_closed(fd);
 }
 
 /// # Safety
@@ -420,7 +420,7 @@ pub unsafe fn close(fd: c_int) -> c_int {
 /// The program is about to close `fd`, which it opened.
 pub fn closes(fd: c_int) {
     match entry::get(fd) {
-        Entry::Nothing => set::number_closed(fd),
+        Entry::Nothing => set::numbers::number_closed(fd),
         Entry::Own => {}
         _ => {
             process::refresh();
@@ -452,7 +452,7 @@ pub unsafe fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
                 }
                 from = fd + 1;
             }
-            Entry::Nothing => set::number_closed(fd as c_int),
+            Entry::Nothing => set::numbers::number_closed(fd as c_int),
             _ => forget(fd as c_int),
         }
     }
@@ -479,7 +479,7 @@ pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
     let concerns = table::raw(from) != 0 || table::raw(to) != 0;
     if from == to || !is_open || !concerns || process::is_borrowed() {
         if from != to && is_open {
-            set::number_closed(to);
+            set::numbers::number_closed(to);
         }
         let ret = kernel();
         if ret >= 0 && process::is_borrowed() {

@@ -129,7 +129,7 @@ fn pass(fd: c_int, via: c_int) {
         }
         Entry::Candidate(candidate) => life::withdraw(fd, candidate),
         Entry::Fresh => table::clear(fd),
-        Entry::Set(set) => set::passed_on(set),
+        Entry::Set(set) => set::numbers::passed_on(set),
         _ => {}
     }
 }
@@ -203,7 +203,7 @@ fn take_back(fd: c_int) {
 
 /// This process got `fd`. `asks`: whether the broker is asked, if that is known.
 fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
-    let Some(lowat) = residue::lowat(fd) else { return set::came_back(fd) };
+    let Some(lowat) = residue::lowat(fd) else { return set::numbers::came_back(fd) };
     let is_marked = lowat == MARK && *asks.get_or_insert_with(|| may_leave(via));
     process::refresh();
     if process::is_borrowed() {

@@ -71,7 +71,7 @@ impl Poll<'_> {
         let (at, count) = (self.fds.as_mut_ptr(), self.fds.len());
         // SAFETY: the program's own arguments; a signal set of the kernel's is 8 bytes.
         let ret = unsafe { call!(ppoll, at, count, &raw const now, mask, 8) as c_int };
-        set::note_kernel_told(ret);
+        set::kernel::note_kernel_told(ret);
         self.note_ready();
         ret
     }
@@ -82,7 +82,7 @@ impl Poll<'_> {
         for (at, conn) in self.conns() {
             let is_ready = self.fds[at].revents & told != 0;
             if self.fds[at].revents & (POLLERR | POLLHUP | POLLRDHUP) != 0 {
-                set::note_end_told();
+                set::kernel::note_end_told();
             }
             conn.rx.kernel_ready.store(u32::from(is_ready), Ordering::Relaxed);
         }
@@ -98,8 +98,8 @@ impl Poll<'_> {
                 Entry::Conn(_) => has_conn = true,
                 Entry::Candidate(_) => has_candidate = true,
                 Entry::Set(_) => {
-                    set::watched_from_outside(one.fd);
-                    has_telling_set |= set::tells_unshown(one.fd);
+                    set::numbers::watched_from_outside(one.fd);
+                    has_telling_set |= set::numbers::tells_unshown(one.fd);
                 }
                 _ => {}
             }
@@ -129,7 +129,7 @@ impl Poll<'_> {
         if ret < 0 {
             return ret;
         }
-        for one in fds.iter_mut().filter(|one| set::tells_unshown(one.fd)) {
+        for one in fds.iter_mut().filter(|one| set::numbers::tells_unshown(one.fd)) {
             one.revents |= one.events & (POLLIN | POLLRDNORM);
         }
         fds.iter().filter(|one| one.revents != 0).count() as c_int
@@ -143,7 +143,7 @@ impl Poll<'_> {
             }
         }
         let ret = self.kernel(timeout);
-        set::note_kernel_told(ret);
+        set::kernel::note_kernel_told(ret);
         self.note_ready();
         let saved = sys::errno();
         for one in self.fds.iter() {

@@ -12,10 +12,9 @@ use yasmin_ring::{Park, Room, View};
 use yasmin_wire::State;
 
 use crate::conn::Conn;
+use crate::set::hot::is_telling;
 use crate::set::registration::Registration;
-use crate::set::{
-    BEHIND, EDGE, IDLE_LOOKS, IN, OUT, PRI, RDBAND, RDNORM, Ready, Set, WRNORM, is_telling,
-};
+use crate::set::{BEHIND, EDGE, IDLE_LOOKS, IN, OUT, PRI, RDBAND, RDNORM, Ready, Set, WRNORM};
 use crate::{clock, sys, tcp};
 
 /// A look at the rings.

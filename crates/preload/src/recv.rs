@@ -392,7 +392,7 @@ impl Source for Locked<'_, '_> {
         if state == State::Offered {
             return sys::poll_now(fd, sys::POLLIN | sys::POLLPRI | sys::POLLRDHUP) != 0;
         }
-        let told = set::kernel_told();
+        let told = set::kernel::kernel_told();
         let is_news = conn.rx.told_seen.swap(told, Ordering::Relaxed) != told;
         (is_news || conn.due(&conn.rx.looked_at, LOOK_US)) && tcp::is_over(fd)
     }

@@ -302,7 +302,7 @@ impl Sink for Locked<'_, '_> {
     fn health(&mut self, write: Option<&Write>) -> Health {
         let conn = self.io.conn;
         let opens = write.is_some_and(Write::opens);
-        let told = set::ends_told();
+        let told = set::kernel::ends_told();
         let is_news = conn.tx.ends_seen.swap(told, Ordering::Relaxed) != told;
         // What a program sends that could know of the peer's end goes by TCP, which answers it
         // with a reset.
@@ -411,7 +411,7 @@ impl Sink for Locked<'_, '_> {
     }
 
     fn cut_short(&mut self) {
-        set::write_cut_short(self.io.fd);
+        set::numbers::write_cut_short(self.io.fd);
     }
 
     fn park(&mut self) {

@@ -25,7 +25,7 @@ pub struct RxHalf {
     pub opening_reads: AtomicU32,
     /// Ticks at which the kernel was last asked about this connection.
     pub looked_at: AtomicU64,
-    /// `set::kernel_told` when the kernel was last asked about this connection.
+    /// `set::kernel::kernel_told` when the kernel was last asked about this connection.
     pub told_seen: AtomicU32,
     /// Not 0: the kernel had something to tell when poll last asked it.
     pub kernel_ready: AtomicU32,
@@ -63,7 +63,7 @@ impl RxHalf {
 pub struct TxHalf {
     pub lock: Lock,
     pub looked_at: AtomicU64,
-    /// `set::ends_told` when the kernel was last asked about this connection.
+    /// `set::kernel::ends_told` when the kernel was last asked about this connection.
     pub ends_seen: AtomicU32,
     pub compared_at: AtomicU64,
     /// Ticks at which bytes last went by TCP.

@@ -129,7 +129,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0 {
         options::renumbered(fd);
-        set::number_closed(fd);
+        set::numbers::number_closed(fd);
         if guest::marks(domain, kind, protocol) && !process::is_borrowed() {
             table::set_fresh(fd);
         }
@@ -224,7 +224,7 @@ unsafe fn accept_with(addr: *mut c_void, len: *mut u32, kernel: impl Fn() -> c_i
 /// False: it is not there any more.
 fn accepted(fd: c_int, family: Option<u16>) -> bool {
     options::renumbered(fd);
-    set::number_closed(fd);
+    set::numbers::number_closed(fd);
     process::refresh();
     let family = family.or_else(|| {
         let saved = sys::errno();

@@ -197,7 +197,7 @@ pub unsafe extern "C" fn epoll_ctl(
             // A set that this library does not know watches it.
             if op == EPOLL_CTL_ADD && is_event {
                 life::leave_to_others(fd);
-                set::watched_from_outside(fd);
+                set::numbers::watched_from_outside(fd);
             }
             // SAFETY: the program's own arguments.
             unsafe { real::epoll_ctl(set_fd, op, fd, event) }

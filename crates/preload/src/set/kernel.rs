@@ -1,0 +1,139 @@
+//! What the kernel is told of a set, and what it told.
+//!
+//! Storey 3: connection.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::registration::{
+    self, ARMED, DATA_TOLD, DIRTY, IN_KERNEL, Idea, PRESENT, Registration, TOKENED, WAKES,
+};
+use super::{ADD, DEL, MOD, ONESHOT, Set};
+use crate::clock;
+use crate::sys::{EpollEvent, call};
+
+/// Counts the kernel's answers to waits that were not empty.
+static KERNEL_TOLD: AtomicU32 = AtomicU32::new(0);
+
+pub fn kernel_told() -> u32 {
+    KERNEL_TOLD.load(Ordering::Relaxed)
+}
+
+/// The kernel told a wait of `count` ready descriptors.
+pub fn note_kernel_told(count: c_int) {
+    if count > 0 {
+        KERNEL_TOLD.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts the ends of connections, their peers' or their own, that waits told the program of.
+static ENDS_TOLD: AtomicU32 = AtomicU32::new(0);
+
+pub fn ends_told() -> u32 {
+    ENDS_TOLD.load(Ordering::Relaxed)
+}
+
+pub fn note_end_told() {
+    ENDS_TOLD.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Set {
+    pub fn kernel_ctl(&self, op: c_int, one: &Registration) {
+        let (events, data) = (one.asked(), one.kernel_data());
+        let mut event = EpollEvent { events, data };
+        // A one-shot that the kernel does not know by a token it disarms without a word to anybody.
+        let is_seen = events & ONESHOT == 0 || one.has(TOKENED);
+        one.kernel_events.store(if is_seen { events } else { 0 }, Ordering::Relaxed);
+        one.kernel_told_at.store(clock::ticks(), Ordering::Relaxed);
+        one.remove(WAKES | DATA_TOLD);
+        if !one.has(TOKENED) {
+            one.add(DATA_TOLD);
+        }
+        let set = self.fd.load(Ordering::Relaxed);
+        // SAFETY: event is ours.
+        unsafe { call!(epoll_ctl, set, op, one.number(), &raw mut event) };
+    }
+
+    /// Gives the kernel what the program asks for.
+    pub fn arm_kernel(&self, one: &Registration) {
+        self.kernel_ctl(if one.has(IN_KERNEL) { MOD } else { ADD }, one);
+        one.add(IN_KERNEL | ARMED);
+    }
+
+    /// Takes it out of the kernel's set.
+    pub fn take_from_kernel(&self, one: &Registration) {
+        if one.has(IN_KERNEL) {
+            self.kernel_ctl(DEL, one);
+            one.remove(IN_KERNEL | ARMED);
+        }
+    }
+
+    /// What the program changed, or was told, and the kernel does not know yet.
+    pub fn tell_kernel(&self, one: &Registration) {
+        one.remove(DIRTY);
+        if one.kernels_idea() == Idea::Same {
+            return;
+        }
+        if one.is_armed() {
+            let has_it = one.has(IN_KERNEL) && one.has(ARMED) && one.has(TOKENED);
+            // A one-shot told of by its ring, and armed again.
+            if !has_it || one.kernel_events.load(Ordering::Relaxed) != one.asked() {
+                self.arm_kernel(one);
+            }
+        } else if !one.has(PRESENT) || one.has(ARMED) {
+            // One that the kernel has told of stays: it tells nothing more.
+            self.take_from_kernel(one);
+        }
+    }
+
+    /// Whether one-shot registrations may be known to the kernel by tokens: nobody else waits.
+    pub fn may_use_tokens(&self) -> bool {
+        !self.is_foreign() && !self.is_shared() && self.tokenless.load(Ordering::Relaxed) == 0
+    }
+
+    /// The kernel gets the program's own data back. Under the lock.
+    pub fn take_tokens_back(&self) {
+        if self.tokens.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for one in registration::all(|one| one.is_of(self) && one.has(TOKENED)) {
+            one.remove(TOKENED);
+            if one.has(IN_KERNEL) && one.is_armed() {
+                self.arm_kernel(one);
+            }
+        }
+    }
+
+    /// Tells the kernel what changed. Under the lock, before the kernel is asked.
+    pub fn flush(&self) {
+        self.flush_but(|_| false);
+    }
+
+    /// All but what `may_wait`, in the order in which the program asked for it: what is ready at
+    /// once, as room is, the kernel tells of in that order.
+    pub fn flush_but(&self, may_wait: impl Fn(&Registration) -> bool) {
+        self.dirty.sort(|one| one.asked_at.load(Ordering::Relaxed));
+        let (mut index, mut kept) = (0, 0u32);
+        while let Some(one) = self.dirty.get(index) {
+            index += 1;
+            if !one.is_of(self) || !one.has(DIRTY) {
+                continue;
+            }
+            if may_wait(one) {
+                // One that the kernel was told outside of a flush may be there twice, side by side.
+                let before = kept.checked_sub(1).and_then(|last| self.dirty.get(last));
+                if !before.is_some_and(|it| core::ptr::eq(it, one)) {
+                    self.dirty.put(kept, one);
+                    kept += 1;
+                }
+                continue;
+            }
+            self.tell_kernel(one);
+            if !one.has(PRESENT) {
+                self.drop_hot(one);
+                one.free();
+            }
+        }
+        self.dirty.truncate(kept);
+    }
+}
