@@ -45,7 +45,7 @@ MUTANTS = {
     ),
     "set-duplicated": (
         "a set's second number names no set",
-        "set.rs",
+        "set/numbers.rs",
         """    set.names.fetch_add(1, Ordering::Relaxed);
     table::set_set(to, set.address());
 """,
@@ -55,7 +55,7 @@ MUTANTS = {
     ),
     "socket-duplicated": (
         "of several registrations of a socket only one is told of its ring",
-        "set.rs",
+        "set/numbers.rs",
         "    registration::at(fd).all(|one| {\n        let Some(set) = one.set() else { return true };\n        if one.is_kernels_alone() {",
         "    registration::at(fd).take(1).all(|one| {\n        let Some(set) = one.set() else { return true };\n        if one.is_kernels_alone() {",
     ),
@@ -122,7 +122,7 @@ MUTANTS = {
     ),
     "edges": (
         "ring bytes behind unread bytes of TCP are no edge",
-        "set.rs",
+        "set/hot.rs",
         "        && (conn.has_ring_next(receiver) || receiver.is_behind_tcp())\n",
         "        && conn.has_ring_next(receiver)\n",
     ),
