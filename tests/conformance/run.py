@@ -174,7 +174,7 @@ def main():
             suite.prepare(options.cache)
         except fetch.Unavailable as reason:
             say(f"{suite.name}: not run, {reason}")
-            table.notes[suite.name] = f"not run, {str(reason).splitlines()[0]}"
+            table.notes[suite.name] = f"not run, {str(reason).strip().splitlines()[-1]}"
             continue
         if suite.version:
             table.versions[suite.name] = suite.version
