@@ -7,6 +7,7 @@
  *   seconds S               the timed part
  *   mops M                  IS only: million keys ranked a second
  *   point LEN_BYTES NS BYTES_S MESSAGES_S    one message size; 0 where it has no meaning
+ *   connections RATE        short ones a second
  *   checked PASSED ALL      the kernel's own checks; it exits with 1 unless all passed
  */
 #ifndef LAB_H

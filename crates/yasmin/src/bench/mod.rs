@@ -14,6 +14,7 @@ mod sockets;
 mod table;
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
@@ -41,6 +42,42 @@ pub trait Subject {
 pub struct Latency {
     pub p50_ns: f64,
     pub p99_ns: f64,
+}
+
+/// What no way between two CPUs passes.
+#[derive(Clone, Copy, serde::Serialize)]
+pub struct Limits {
+    /// From one CPU to the other.
+    pub cache_line_ns: f64,
+    /// Copied by the sender and, at the same time, by the receiver; messages of `copy_len_bytes`.
+    pub two_copies_bytes_s: f64,
+    pub copy_len_bytes: usize,
+}
+
+/// The best of some tries: what disturbs them is no limit. Takes about a second.
+pub fn limits(copy_len_bytes: usize) -> anyhow::Result<Limits> {
+    const TRIES: usize = 9;
+    let budget = Budget { time: Duration::from_millis(50) };
+    let pair = cpus::choose()?;
+    let previous = cpus::pin_this_thread(pair.first)?;
+    let measured: anyhow::Result<Vec<Limits>> = (0..TRIES)
+        .map(|_| {
+            let line = floor::Floor::new(pair).latency(1, budget)?;
+            let copies = copy::Copy::new(pair).bandwidth(copy_len_bytes, budget)?;
+            Ok(Limits {
+                cache_line_ns: line.map_or(f64::INFINITY, |latency| latency.p50_ns),
+                two_copies_bytes_s: copies.unwrap_or_default(),
+                copy_len_bytes,
+            })
+        })
+        .collect();
+    cpus::restore_this_thread(&previous)?;
+    let best = measured?.into_iter().reduce(|best, other| Limits {
+        cache_line_ns: best.cache_line_ns.min(other.cache_line_ns),
+        two_copies_bytes_s: best.two_copies_bytes_s.max(other.two_copies_bytes_s),
+        copy_len_bytes,
+    });
+    best.context("no limit was measured")
 }
 
 pub fn run(options: &cli::Bench) -> anyhow::Result<()> {

@@ -89,7 +89,7 @@ fn figures(seen: &Seen) -> Figures {
             };
             figures.insert(name.clone(), (scaled, outcome.proven));
         }
-        for size in &outcome.points {
+        for size in outcome.points.iter().filter(|size| size.latency_ns.median > 0.0) {
             let name = format!("{}, {}", outcome.name, indicatif::BinaryBytes(size.len_bytes));
             figures.insert(name, (size.latency_ns, outcome.proven));
         }

@@ -18,6 +18,8 @@ pub struct Carried {
     /// answered.
     pub ring_bytes: Option<u64>,
     pub beside_ring_bytes: Option<u64>,
+    /// By the BPF program, which only the workers of its path come under.
+    pub redirected_bytes: u64,
 }
 
 /// The kernel's counters of all machines of a placement, added up.
@@ -50,6 +52,7 @@ impl Counters {
             tcp_retransmissions: now.tcp_retransmissions.saturating_sub(self.tcp_retransmissions),
             ring_bytes: rings.map(|totals| totals.ring_bytes),
             beside_ring_bytes: rings.map(|totals| totals.tcp_bytes),
+            redirected_bytes: 0,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::peers;
 use super::published::{DIFFERS, HEAT, IS_C, PRODUCT, Published, SAID};
 use super::report::{Outcome, Report, Size};
 use super::table;
@@ -18,6 +19,9 @@ const SIZE: (u32, u32) = (760, 420);
 pub fn page(report: &Report) -> anyhow::Result<String> {
     let mut page = String::new();
     head(&mut page, report)?;
+    if report.limits.is_some() {
+        compared(&mut page, report)?;
+    }
     for name in experiments(report) {
         let all: Vec<&Outcome> =
             report.outcomes.iter().filter(|outcome| outcome.case.experiment == name).collect();
@@ -58,6 +62,20 @@ fn head(page: &mut String, report: &Report) -> std::fmt::Result {
         write!(page, "<li class=\"failed\">{}", escape(warning))?;
     }
     page.push_str("</ul>");
+    Ok(())
+}
+
+/// All ways side by side.
+fn compared(page: &mut String, report: &Report) -> std::fmt::Result {
+    page.push_str(
+        "<h2>Ways side by side, and how many times better than plain TCP</h2><table><tr>",
+    );
+    peers::HEADINGS.iter().try_for_each(|heading| write!(page, "<th>{heading}"))?;
+    for row in peers::rows(report) {
+        page.push_str("</tr><tr>");
+        row.iter().try_for_each(|cell| write!(page, "<td>{}", escape(cell)))?;
+    }
+    page.push_str("</tr></table>");
     Ok(())
 }
 
@@ -189,7 +207,9 @@ fn by_size(page: &mut String, all: &[&Outcome]) -> anyhow::Result<()> {
                 (outcome.case.series(), points.collect())
             })
             .collect();
-        page.push_str(&chart(title, [("message size", &bytes), ("", &show)], drawn)?);
+        if sizes.len() > 1 {
+            page.push_str(&chart(title, [("message size", &bytes), ("", &show)], drawn)?);
+        }
         write!(page, "<details><summary>{title}, figures</summary><table><tr><th>size")?;
         for outcome in all {
             let class = if outcome.failure.is_some() { "failed" } else { "" };

@@ -37,6 +37,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "kernels/is-mpi.c",
     "kernels/imb-mpi.c",
     "kernels/sockets.c",
+    "kernels/sockmap.bpf.c",
 ];
 
 /// What every measurement needs, and the Debian packages that have it.
@@ -47,7 +48,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// Names every program that is missing, and how to get it.
-pub fn build(cases: &[Case], placements: &[&Placement], folder: &Path) -> anyhow::Result<PathBuf> {
+pub fn build(cases: &[Case], placements: &[Placement], folder: &Path) -> anyhow::Result<PathBuf> {
     need_programs(cases, placements)?;
     let sources = folder.join("lab");
     fs::create_dir_all(sources.join("kernels"))?;
@@ -55,20 +56,22 @@ pub fn build(cases: &[Case], placements: &[&Placement], folder: &Path) -> anyhow
         fs::write(sources.join(name), text)?;
     }
     let programs = folder.join("programs");
-    let targets: BTreeSet<&str> = cases.iter().map(|case| case.model.target()).collect();
+    let of_models = cases.iter().map(|case| case.model.target());
+    let of_paths = cases.iter().filter_map(|case| case.path.target());
+    let targets: BTreeSet<&str> = of_models.chain(of_paths).collect();
     let mut make = Command::new(process::find("make").context("make is missing")?);
     make.arg("-C").arg(&sources).arg(format!("OUT={}", programs.display())).args(targets);
     Process::start(make, folder, "make")?.finish(BUILD_LIMIT)?;
     Ok(programs)
 }
 
-fn need_programs(cases: &[Case], placements: &[&Placement]) -> anyhow::Result<()> {
-    let of_models = cases.iter().flat_map(|case| case.model.needs());
+fn need_programs(cases: &[Case], placements: &[Placement]) -> anyhow::Result<()> {
+    let of_models = cases.iter().flat_map(Case::needs);
     let of_placements = placements.iter().flat_map(|placement| &placement.needs);
     let missing: BTreeSet<(&str, &str)> = NEEDS
         .iter()
         .chain(of_models)
-        .copied()
+        .map(|(program, package)| (*program, *package))
         .chain(of_placements.map(|(program, package)| (program.as_str(), package.as_str())))
         .filter(|(program, _)| process::find(program).is_none())
         .collect();

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 
 use super::counters::{Carried, Counters};
 use super::load::{Besides, Ticks};
@@ -13,6 +15,7 @@ use super::output::Output;
 use super::plan::Case;
 use super::rings::Rings;
 use super::site::Site;
+use super::sockmap::Sockmap;
 use super::way::{Model, Path as Way};
 use crate::demo::interrupt;
 use crate::demo::process::Process;
@@ -26,6 +29,8 @@ pub struct Bench {
     /// By the names of their placements.
     pub sites: BTreeMap<String, Site>,
     pub rings: Rings,
+    /// Where a case has this path.
+    pub sockmap: Option<Sockmap>,
     /// This executable.
     pub yasmin: PathBuf,
     next_port: AtomicU16,
@@ -36,6 +41,8 @@ pub struct Run {
     pub carried: Carried,
     pub besides: Besides,
     pub wall_s: f64,
+    /// Of all its programs, the kernel's time for them too.
+    pub cpu_s: f64,
 }
 
 /// Below the ports that the kernel gives to clients.
@@ -50,12 +57,14 @@ impl Bench {
         programs: PathBuf,
         sites: BTreeMap<String, Site>,
         rings: Rings,
+        sockmap: Option<Sockmap>,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             folder: folder.to_owned(),
             programs,
             sites,
             rings,
+            sockmap,
             yasmin: std::env::current_exe()?,
             next_port: AtomicU16::new(FIRST_PORT),
         })
@@ -65,7 +74,9 @@ impl Bench {
         let site = self.site(case)?;
         let counters = Counters::read(site)?;
         let rings = self.rings.totals();
+        let redirected = self.redirected()?;
         let ticks = Ticks::read();
+        let cpu_s = programs_cpu_s()?;
         let begun = Instant::now();
         let text = match case.model {
             Model::Sockets => self.serve_and_measure(case, site)?,
@@ -75,11 +86,17 @@ impl Bench {
             }
         };
         let wall_s = begun.elapsed().as_secs_f64();
+        let cpu_s = programs_cpu_s()? - cpu_s;
         let besides = ticks.until(Ticks::read());
         let rings = self.rings.moved_since(rings);
-        let carried = counters.until(Counters::read(site)?, rings);
+        let mut carried = counters.until(Counters::read(site)?, rings);
+        carried.redirected_bytes = self.redirected()? - redirected;
         let output = Output::parse(&text)?;
-        Ok(Run { output, carried, besides, wall_s })
+        Ok(Run { output, carried, besides, wall_s, cpu_s })
+    }
+
+    fn redirected(&self) -> anyhow::Result<u64> {
+        self.sockmap.as_ref().map_or(Ok(0), Sockmap::bytes)
     }
 
     /// The words of a run that are not the placement's, as a reader would repeat them.
@@ -107,7 +124,12 @@ impl Bench {
         name: &str,
     ) -> anyhow::Result<Process> {
         interrupt::check()?;
-        let command = site.command(machine, words)?;
+        let outside = match (case.path, &self.sockmap) {
+            (Way::Sockmap, Some(sockmap)) => sockmap.words(),
+            (Way::Sockmap, None) => bail!("{}: no BPF program is loaded", case.name),
+            _ => Vec::new(),
+        };
+        let command = site.command(machine, &outside, words)?;
         Process::start(command, &self.folder, name).with_context(|| case.name.clone())
     }
 
@@ -167,6 +189,13 @@ impl Bench {
     }
 }
 
+/// The CPUs' time of all programs that have ended.
+fn programs_cpu_s() -> anyhow::Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let both_us = (usage.user_time() + usage.system_time()).num_microseconds();
+    Ok(1e-6 * both_us as f64)
+}
+
 fn measure(address: &str, case: &Case) -> Vec<String> {
     let mut words = vec!["measure".to_owned(), address.to_owned()];
     words.extend(case.arguments.iter().cloned());
@@ -180,7 +209,9 @@ fn open_mpi(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
     let transport = match case.path {
         Way::Tcp | Way::Rings => "tcp,self",
         Way::MpiShm => "vader,self",
-        Way::Memory | Way::Unix => bail!("Open MPI has no path {}", case.path.name()),
+        Way::Memory | Way::Unix | Way::Sockmap => {
+            bail!("Open MPI has no path {}", case.path.name())
+        }
     };
     let mut words = split(
         "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none \
@@ -201,7 +232,9 @@ fn mpich(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
     let transport = match case.path {
         Way::Tcp | Way::Rings => "tcp,self",
         Way::MpiShm => "posix,self",
-        Way::Memory | Way::Unix => bail!("MPICH has no path {}", case.path.name()),
+        Way::Memory | Way::Unix | Way::Sockmap => {
+            bail!("MPICH has no path {}", case.path.name())
+        }
     };
     let mut words = split("mpirun.mpich -genv UCX_TLS");
     words.push(transport.to_owned());

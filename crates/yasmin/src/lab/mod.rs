@@ -12,6 +12,7 @@ mod kernels;
 mod launch;
 mod load;
 mod output;
+mod peers;
 mod placement;
 mod plan;
 mod proof;
@@ -19,6 +20,7 @@ mod published;
 mod report;
 mod rings;
 mod site;
+mod sockmap;
 mod table;
 mod versions;
 mod way;
@@ -32,17 +34,19 @@ use indicatif::ProgressBar;
 
 use crate::demo::process::NoEnd;
 use crate::demo::{absolute, interrupt};
-use cli::{Action, Lab, Measure};
+use cli::{Action, Common, Lab, Measure};
 use launch::Bench;
 use placement::Placement;
 use plan::{Case, Plan};
 use report::{Outcome, Report};
-use rings::Rings;
+use rings::{Offers, Rings};
 use site::Site;
+use sockmap::Sockmap;
 use yasmin_measure::environment::Environment;
 
 pub fn run(options: &Lab) -> anyhow::Result<()> {
     match &options.action {
+        Some(Action::Peers(options)) => peers::run(options),
         Some(Action::Compare(compare)) => compare::run(compare),
         None => measure(&options.measure),
     }
@@ -60,48 +64,82 @@ fn measure(options: &Measure) -> anyhow::Result<()> {
         plan.place(&options.on);
     }
     let cases = plan.cases(&placements).with_context(|| named(&options.plan))?;
-    let cases = plan::choose(cases, &options.only)?;
-    if options.list {
-        cases.iter().for_each(|case| println!("{}", case.name));
-        return Ok(());
-    }
-    if !rustix::process::geteuid().is_root() {
-        bail!("network namespaces, whose counters prove the paths, need root");
-    }
-    fs::create_dir_all(&options.out)
-        .with_context(|| format!("cannot make {}", options.out.display()))?;
-    interrupt::catch_signals()?;
+    let rounds = options.common.rounds.unwrap_or(plan.rounds);
+    let study = Study { placements, cases, rounds, offers: Offers::AtOnce };
+    let Some(study) = study.chosen(&options.common)? else { return Ok(()) };
+    let report = study.run(&options.common)?;
+    publish(&report, &table::draw(&report), &options.common)
+}
 
-    let folder = tempfile::Builder::new().prefix("yasmin-lab-").tempdir()?;
-    let chosen: Vec<&Placement> = used(&placements, &cases).collect();
-    let programs = kernels::build(&cases, &chosen, folder.path())?;
-    let rings = Rings::find(options.socket.as_deref(), folder.path())?;
-    let mut sites = BTreeMap::new();
-    for placement in chosen {
-        let own = folder.path().join(&placement.name);
-        let site = Site::set(placement, &own)
-            .with_context(|| format!("placement {} cannot be made", placement.name))?;
-        sites.insert(placement.name.clone(), site);
+/// What is measured, and how.
+struct Study {
+    placements: BTreeMap<String, Placement>,
+    cases: Vec<Case>,
+    rounds: u16,
+    offers: Offers,
+}
+
+impl Study {
+    /// What the user chose of it; `None` if only its names were asked for.
+    fn chosen(mut self, options: &Common) -> anyhow::Result<Option<Self>> {
+        self.cases = plan::choose(self.cases, &options.only)?;
+        if options.list {
+            self.cases.iter().for_each(|case| println!("{}", case.name));
+            return Ok(None);
+        }
+        Ok(Some(self))
     }
-    let bench = Bench::new(folder.path(), programs, sites, rings)?;
-    let rounds = options.rounds.unwrap_or(plan.rounds);
-    let environment = Environment::read();
-    eprintln!("{}", environment.line());
-    let outcomes = take_turns(&bench, cases, rounds)?;
-    let mut report = Report {
-        format: report::FORMAT,
-        environment,
-        governor: load::governor(),
-        versions: versions::of(&outcomes),
-        proof: bench.rings.proof(),
-        rounds,
-        placements: used_by(&placements, &outcomes),
-        warnings: Vec::new(),
-        outcomes,
-    };
-    report.warn();
-    drop(bench);
-    publish(&report, options)
+
+    fn run(self, options: &Common) -> anyhow::Result<Report> {
+        let Self { placements, mut cases, rounds, offers } = self;
+        if !rustix::process::geteuid().is_root() {
+            bail!("network namespaces, whose counters prove the paths, need root");
+        }
+        fs::create_dir_all(&options.out)
+            .with_context(|| format!("cannot make {}", options.out.display()))?;
+        interrupt::catch_signals()?;
+
+        let folder = tempfile::Builder::new().prefix("yasmin-lab-").tempdir()?;
+        let chosen: Vec<Placement> = used(&placements, &cases).cloned().collect();
+        let programs = kernels::build(&cases, &chosen, folder.path())?;
+        let mut warnings = Vec::new();
+        let mut sockmap = None;
+        if cases.iter().any(|case| case.path == way::Path::Sockmap) {
+            match Sockmap::load(&programs) {
+                Ok(loaded) => sockmap = Some(loaded),
+                Err(error) => {
+                    warnings.push(format!("sockmap is left out: {error:#}"));
+                    cases.retain(|case| case.path != way::Path::Sockmap);
+                }
+            }
+        }
+        let rings = Rings::find(options.socket.as_deref(), folder.path(), offers)?;
+        let mut sites = BTreeMap::new();
+        for placement in chosen {
+            let own = folder.path().join(&placement.name);
+            let site = Site::set(&placement, &own)
+                .with_context(|| format!("placement {} cannot be made", placement.name))?;
+            sites.insert(placement.name, site);
+        }
+        let bench = Bench::new(folder.path(), programs, sites, rings, sockmap)?;
+        let environment = Environment::read();
+        eprintln!("{}", environment.line());
+        let outcomes = take_turns(&bench, cases, rounds)?;
+        let mut report = Report {
+            format: report::FORMAT,
+            environment,
+            governor: load::governor(),
+            versions: versions::of(&outcomes),
+            proof: bench.rings.proof(),
+            rounds,
+            placements: used_by(&placements, &outcomes),
+            warnings,
+            limits: None,
+            outcomes,
+        };
+        report.warn();
+        Ok(report)
+    }
 }
 
 /// All cases of an experiment take turns: each once in a round, every second round backwards, so
@@ -154,7 +192,8 @@ fn measure_once(bench: &Bench, outcome: &mut Outcome, cpus: usize) {
     }
 }
 
-fn publish(report: &Report, options: &Measure) -> anyhow::Result<()> {
+/// `table`: what is printed of it.
+fn publish(report: &Report, table: &str, options: &Common) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(report)?;
     let write = |name: &str, text: &str| {
         let path = options.out.join(name);
@@ -165,7 +204,7 @@ fn publish(report: &Report, options: &Measure) -> anyhow::Result<()> {
     if options.json {
         println!("{json}");
     } else {
-        print!("{}", table::draw(report));
+        print!("{table}");
     }
     for warning in &report.warnings {
         eprintln!("yasmin lab: {warning}");

@@ -11,12 +11,14 @@ pub struct Output {
     pub seconds: Option<f64>,
     /// Million keys ranked a second.
     pub mops: Option<f64>,
+    /// Short ones, a second.
+    pub connections_s: Option<f64>,
     pub points: Vec<Point>,
     /// Checks that the kernel made, all of which passed.
     pub checks: u64,
 }
 
-/// One message size. A rate of 0 has no meaning there.
+/// One message size. A quantity of 0 has no meaning there; not all are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub len_bytes: u64,
@@ -51,12 +53,21 @@ impl Output {
                     output.seconds = Some(positive(value).with_context(strange)?)
                 }
                 ("mops", [value]) => output.mops = Some(positive(value).with_context(strange)?),
-                ("point", [len, latency, bytes, messages]) => output.points.push(Point {
-                    len_bytes: len.parse().with_context(strange)?,
-                    latency_ns: positive(latency).with_context(strange)?,
-                    bytes_s: number(bytes).with_context(strange)?,
-                    messages_s: number(messages).with_context(strange)?,
-                }),
+                ("connections", [rate]) => {
+                    output.connections_s = Some(positive(rate).with_context(strange)?)
+                }
+                ("point", [len, latency, bytes, messages]) => {
+                    let point = Point {
+                        len_bytes: len.parse().with_context(strange)?,
+                        latency_ns: number(latency).with_context(strange)?,
+                        bytes_s: number(bytes).with_context(strange)?,
+                        messages_s: number(messages).with_context(strange)?,
+                    };
+                    if point.latency_ns.max(point.bytes_s).max(point.messages_s) == 0.0 {
+                        bail!(strange());
+                    }
+                    output.points.push(point);
+                }
                 ("checked", [passed, all]) => {
                     let passed: u64 = passed.parse().with_context(strange)?;
                     output.checks = all.parse().with_context(strange)?;
@@ -64,9 +75,10 @@ impl Output {
                         bail!("only {passed} of {all} checks passed");
                     }
                 }
-                ("cpus" | "moved" | "seconds" | "mops" | "point" | "checked", _) => {
-                    bail!(strange())
-                }
+                (
+                    "cpus" | "moved" | "seconds" | "mops" | "connections" | "point" | "checked",
+                    _,
+                ) => bail!(strange()),
                 _ => {}
             }
         }
@@ -74,7 +86,8 @@ impl Output {
         if output.checks == 0 {
             bail!("the kernel checked nothing");
         }
-        if output.seconds.is_none() && output.points.is_empty() {
+        let has_one = output.seconds.or(output.connections_s).is_some();
+        if !has_one && output.points.is_empty() {
             bail!("the kernel measured nothing");
         }
         Ok(output)
@@ -121,6 +134,8 @@ mod tests {
         assert!(output.is_pinned(2) && !output.is_pinned(1));
         let points = Output::parse("point 8 250.5 1e6 0\nmoved 0\nchecked 1 1\n").unwrap().points;
         assert_eq!((points[0].len_bytes, points[0].latency_ns), (8, 250.5));
+        let output = Output::parse("connections 12.5\nmoved 0\nchecked 1 1\n").unwrap();
+        assert_eq!(output.connections_s, Some(12.5));
     }
 
     #[test]
@@ -135,6 +150,8 @@ mod tests {
             ("seconds 0.5", "seconds 0"),
             ("seconds 0.5", "seconds 0.5 0.6"),
             ("cpus 1 1", "cpus x 1"),
+            ("mops 12.5", "point 8 0 0 0"),
+            ("mops 12.5", "connections 0"),
         ] {
             assert!(Output::parse(&GOOD.replace(from, to)).is_err(), "{to}");
         }

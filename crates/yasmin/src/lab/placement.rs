@@ -19,6 +19,9 @@ pub struct Placement {
     /// Whether a launcher of MPI on one machine can start others by the words of theirs.
     #[serde(default = "yes")]
     pub launches: bool,
+    /// Whether programs there stay in the control group that they are started in.
+    #[serde(default = "yes")]
+    pub keeps_group: bool,
     /// Programs that it needs here, and the Debian packages that have them.
     #[serde(default)]
     pub needs: BTreeMap<String, String>,
@@ -78,6 +81,11 @@ fn yes() -> bool {
 }
 
 impl Placement {
+    /// Whether its programs can be put into a control group from here.
+    pub fn is_in_reach(&self) -> bool {
+        self.network == Network::Namespaces && self.keeps_group
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         if !is_word(&self.name) {
             bail!("its name may have letters, digits and - only");

@@ -10,6 +10,7 @@ use super::way::{Kernel, Model, Path};
 
 pub const FULL: &str = include_str!("../../../../lab/full.toml");
 pub const QUICK: &str = include_str!("../../../../lab/quick.toml");
+pub const PEERS: &str = include_str!("../../../../lab/peers.toml");
 
 /// A plan file.
 #[derive(Debug, Deserialize)]
@@ -121,7 +122,10 @@ impl Experiment {
                 }
                 let machines = placement.machines.len();
                 let paths = model.paths(machines).iter().copied();
-                let wanted = |path: &Path| self.paths.as_ref().is_none_or(|all| all.contains(path));
+                let wanted = |path: &Path| {
+                    self.paths.as_ref().is_none_or(|all| all.contains(path))
+                        && (*path != Path::Sockmap || placement.is_in_reach())
+                };
                 for path in paths.filter(wanted) {
                     let workers = self.workers.iter().copied();
                     let workers = workers
@@ -157,6 +161,11 @@ impl Case {
         wanted.split('/').all(|word| self.name.split('/').any(|part| part == word))
     }
 
+    /// Programs that it needs, and the Debian packages that have them.
+    pub fn needs(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+        self.model.needs().iter().chain(self.path.needs())
+    }
+
     /// What is the same for all numbers of workers.
     pub fn series(&self) -> String {
         format!("{}, {}, {}", self.placement, self.model.describe(), self.path.describe())
@@ -185,8 +194,10 @@ mod tests {
 
     #[test]
     fn built_in_plans_make_sense() {
+        assert!(cases(PEERS).unwrap().iter().any(|case| case.has("latency/native/sockmap")));
         for text in [FULL, QUICK] {
             let cases = cases(text).unwrap();
+            assert!(!cases.iter().any(|case| case.has("sockmap")));
             assert!(Plan::parse(text).unwrap().rounds >= 5);
             for wanted in ["heat/openmp", "is/mpich", "containers/rings", "unix", "mpi-shm"] {
                 let found = cases.iter().any(|case| {

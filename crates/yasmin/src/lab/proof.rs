@@ -64,6 +64,15 @@ pub fn check(path: Path, workers: u32, moved_bytes: u64, carried: &Carried) -> R
             }
             Ok(())
         }
+        Path::Sockmap => {
+            if carried.redirected_bytes < least {
+                return Err(format!("only {} were redirected", of(carried.redirected_bytes)));
+            }
+            if rings > most {
+                return Err(format!("{} went through rings", of(rings)));
+            }
+            Ok(())
+        }
         // No counter is theirs alone: shown by what the others did not carry.
         Path::Unix | Path::MpiShm | Path::Memory => {
             if moved_bytes > 0 && most + launch >= moved_bytes {
@@ -93,12 +102,14 @@ mod tests {
         let by_tcp = carried(10 * MIB + 4000, Some(0));
         let by_ring = carried(50_000, Some(10 * MIB));
         let by_neither = carried(50_000, Some(0));
+        let by_map = Carried { redirected_bytes: 10 * MIB, ..by_neither };
         for (path, good) in [
             (Path::Tcp, by_tcp),
             (Path::Rings, by_ring),
             (Path::Unix, by_neither),
             (Path::MpiShm, by_neither),
             (Path::Memory, by_neither),
+            (Path::Sockmap, by_map),
         ] {
             for way in [by_tcp, by_ring, by_neither] {
                 let proven = check(path, 2, 10 * MIB, &way).is_ok();

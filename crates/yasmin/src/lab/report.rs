@@ -8,6 +8,7 @@ use super::load::Besides;
 use super::placement::Placement;
 use super::plan::Case;
 use super::proof;
+use crate::bench::Limits;
 use yasmin_measure::environment::Environment;
 use yasmin_measure::spread::Spread;
 
@@ -26,6 +27,9 @@ pub struct Report {
     pub rounds: u16,
     pub placements: Vec<Placement>,
     pub warnings: Vec<String>,
+    /// What no path passes; where paths are compared with each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
     pub outcomes: Vec<Outcome>,
 }
 
@@ -51,6 +55,9 @@ pub struct Outcome {
     /// Million keys ranked a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mops: Option<Spread>,
+    /// Short connections, one by one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_s: Option<Spread>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<Size>,
     pub runs: Vec<Record>,
@@ -61,7 +68,7 @@ pub struct Outcome {
     pub failure: Option<String>,
 }
 
-/// One message size. Rates without a meaning have no samples.
+/// One message size. Quantities without a meaning have no samples.
 #[derive(Serialize)]
 pub struct Size {
     pub len_bytes: u64,
@@ -81,6 +88,8 @@ pub struct Record {
     pub besides: Besides,
     /// Start and end of the programs, and the kernel's own checks, with it.
     pub wall_s: f64,
+    /// The CPUs' time of all its programs, the kernel's for them too.
+    pub cpu_s: f64,
     pub checks: u64,
     /// Why the path is not proven.
     pub astray: Option<String>,
@@ -95,6 +104,7 @@ impl Outcome {
             worker_cpus: Vec::new(),
             seconds: None,
             mops: None,
+            connections_s: None,
             points: Vec::new(),
             runs: Vec::new(),
             hung: 0,
@@ -105,7 +115,7 @@ impl Outcome {
 
     /// Takes in a run. `cpus`: how many the lab itself may use.
     pub fn take(&mut self, run: Run, cpus: usize) {
-        let Run { output, carried, besides, wall_s } = run;
+        let Run { output, carried, besides, wall_s, cpu_s } = run;
         let moved_bytes = output.moved_bytes;
         let astray = proof::check(self.case.path, self.case.workers, moved_bytes, &carried).err();
         self.runs.push(Record {
@@ -113,6 +123,7 @@ impl Outcome {
             carried,
             besides,
             wall_s,
+            cpu_s,
             checks: output.checks,
             astray,
         });
@@ -123,14 +134,18 @@ impl Outcome {
         if let Some(mops) = output.mops {
             self.mops.get_or_insert_default().add(mops);
         }
+        if let Some(rate) = output.connections_s {
+            self.connections_s.get_or_insert_default().add(rate);
+        }
         for point in &output.points {
             let size = self.size(point.len_bytes);
-            size.latency_ns.add(point.latency_ns);
-            for (rates, rate) in
-                [(&mut size.bytes_s, point.bytes_s), (&mut size.messages_s, point.messages_s)]
-            {
-                if rate > 0.0 {
-                    rates.add(rate);
+            for (samples, sample) in [
+                (&mut size.latency_ns, point.latency_ns),
+                (&mut size.bytes_s, point.bytes_s),
+                (&mut size.messages_s, point.messages_s),
+            ] {
+                if sample > 0.0 {
+                    samples.add(sample);
                 }
             }
         }
@@ -154,7 +169,8 @@ impl Outcome {
 
     /// After the last round: medians, and the verdict on the path.
     pub fn finish(&mut self) {
-        self.seconds.iter_mut().chain(&mut self.mops).for_each(Spread::finish);
+        let single = [&mut self.seconds, &mut self.mops, &mut self.connections_s];
+        single.into_iter().flatten().for_each(Spread::finish);
         for size in &mut self.points {
             [&mut size.latency_ns, &mut size.bytes_s, &mut size.messages_s]
                 .into_iter()
@@ -242,7 +258,7 @@ mod tests {
         let text = "cpus 0 0-1\nmoved 4000000\nseconds 2.0\nchecked 2 2\n";
         let carried = Carried { ring_bytes, interface_bytes, ..Carried::default() };
         let output = Output::parse(text).unwrap();
-        Run { output, carried, besides: Besides::default(), wall_s: 3.0 }
+        Run { output, carried, besides: Besides::default(), wall_s: 3.0, cpu_s: 2.0 }
     }
 
     #[test]

@@ -8,6 +8,16 @@ use crate::broker::Client;
 use crate::broker::client::Trouble;
 use crate::demo::broker::{Broker, Totals};
 
+/// When connections get rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offers {
+    /// From their first byte on, and whole ones: small kernels would be over before a connection has
+    /// proven busy, and show what TCP costs.
+    AtOnce,
+    /// As users have it.
+    Default,
+}
+
 /// See libyasmin(7).
 const AT_ONCE: [&str; 2] = ["YASMIN_PROMOTE_MESSAGES=0", "YASMIN_PROMOTE_WAIT_MS=2000"];
 
@@ -17,18 +27,20 @@ const WHOLE_RINGS: [&str; 2] = ["--first-class", "8"];
 
 pub struct Rings {
     socket: PathBuf,
+    offers: Offers,
     /// Gone with the value.
     _own: Option<Broker>,
 }
 
 impl Rings {
     /// Starts a broker in `folder`, unless `given` says where one listens.
-    pub fn find(given: Option<&Path>, folder: &Path) -> anyhow::Result<Self> {
+    pub fn find(given: Option<&Path>, folder: &Path, offers: Offers) -> anyhow::Result<Self> {
         if let Some(socket) = given {
-            return Ok(Self { socket: std::path::absolute(socket)?, _own: None });
+            return Ok(Self { socket: std::path::absolute(socket)?, offers, _own: None });
         }
-        let own = Broker::start_with(folder, &WHOLE_RINGS)?;
-        Ok(Self { socket: own.socket().to_owned(), _own: Some(own) })
+        let options: &[&str] = if offers == Offers::AtOnce { &WHOLE_RINGS } else { &[] };
+        let own = Broker::start_with(folder, options)?;
+        Ok(Self { socket: own.socket().to_owned(), offers, _own: Some(own) })
     }
 
     /// `None`: no broker answers.
@@ -46,13 +58,15 @@ impl Rings {
         self.status().map_or_else(|trouble| trouble.to_string(), |status| status.broker.proof)
     }
 
-    /// What stands before a program whose connections get rings. From their first byte on: small
-    /// kernels would be over before a connection has proven busy, and show what TCP costs.
+    /// What stands before a program whose connections get rings.
     pub fn words(&self, yasmin: &Path) -> Vec<String> {
         let (yasmin, socket) = (yasmin.display().to_string(), self.socket.display().to_string());
-        ["env", AT_ONCE[0], AT_ONCE[1], &yasmin, "run", "--no-broker", "--socket", &socket, "--"]
-            .map(str::to_owned)
-            .to_vec()
+        let at_once: &[&str] = match self.offers {
+            Offers::AtOnce => &["env", AT_ONCE[0], AT_ONCE[1]],
+            Offers::Default => &[],
+        };
+        let run = [&yasmin, "run", "--no-broker", "--socket", &socket, "--"];
+        at_once.iter().chain(&run).map(|word| (*word).to_owned()).collect()
     }
 
     fn status(&self) -> Result<Status, Trouble> {

@@ -69,9 +69,15 @@ impl Site {
         self.machines.iter().map(|machine| machine.address.as_str()).collect()
     }
 
-    /// The command that runs `words` on a machine.
-    pub fn command(&self, machine: usize, words: &[String]) -> anyhow::Result<Command> {
-        let all: Vec<&String> = self.machines[machine].enter.iter().chain(words).collect();
+    /// The command that runs `words` on a machine. `outside`: words before those of the machine.
+    pub fn command(
+        &self,
+        machine: usize,
+        outside: &[String],
+        words: &[String],
+    ) -> anyhow::Result<Command> {
+        let enter = &self.machines[machine].enter;
+        let all: Vec<&String> = outside.iter().chain(enter).chain(words).collect();
         let (first, rest) = all.split_first().context("there is nothing to run")?;
         let program = process::find(first).with_context(|| format!("{first} is missing"))?;
         let mut command = Command::new(program);
@@ -82,7 +88,7 @@ impl Site {
     /// What `words` print on a machine.
     pub fn ask(&self, machine: usize, words: &[&str]) -> anyhow::Result<String> {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        let output = self.command(machine, &words)?.output()?;
+        let output = self.command(machine, &[], &words)?.output()?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             anyhow::bail!("{}: {}", words.join(" "), said.trim());

@@ -48,7 +48,7 @@ pub fn verdict(outcome: &Outcome) -> &'static str {
 /// The time of the whole, or of the smallest message.
 fn time(outcome: &Outcome) -> String {
     let point = || outcome.points.first().map(|size| &size.latency_ns);
-    match (&outcome.seconds, point()) {
+    match (&outcome.seconds, point().filter(|latency| !latency.samples.is_empty())) {
         (Some(seconds), _) => spread(seconds, |seconds| figure::nanoseconds(1e9 * seconds)),
         (None, Some(latency)) => spread(latency, figure::nanoseconds),
         (None, None) => "-".to_owned(),
@@ -57,13 +57,15 @@ fn time(outcome: &Outcome) -> String {
 
 fn others(outcome: &Outcome) -> Vec<String> {
     let mops = outcome.mops.as_ref().map(|mops| format!("{:.1} Mop/s", mops.median));
-    let bytes_s = outcome.points.last().map(|size| {
+    let bytes_s = outcome.points.last().filter(|size| size.bytes_s.median > 0.0).map(|size| {
         let len = indicatif::BinaryBytes(size.len_bytes);
         format!("{} at {len}", figure::bytes_s(size.bytes_s.median))
     });
     let messages_s = outcome.points.first().map(|size| size.messages_s.median);
     let messages_s = messages_s.filter(|rate| *rate > 0.0).map(figure::per_second);
-    mops.into_iter().chain(bytes_s).chain(messages_s).collect()
+    let connections = outcome.connections_s.as_ref();
+    let connections_s = connections.map(|rate| figure::per_second(rate.median));
+    mops.into_iter().chain(connections_s).chain(bytes_s).chain(messages_s).collect()
 }
 
 pub fn spread(spread: &Spread, show: impl Fn(f64) -> String) -> String {

@@ -34,6 +34,8 @@ pub enum Path {
     Unix,
     /// TCP under `yasmin run`.
     Rings,
+    /// TCP whose bytes a BPF program puts into the peer's queue (`lab/kernels/sockmap.bpf.c`).
+    Sockmap,
     /// The shared memory that the MPI library itself has for ranks of one machine.
     MpiShm,
 }
@@ -95,7 +97,7 @@ impl Model {
             (Self::Serial | Self::OpenMp, _) => &[],
             (Self::OpenMpi | Self::Mpich, 1) => &[Path::Tcp, Path::Rings, Path::MpiShm],
             (Self::OpenMpi | Self::Mpich, _) => &[Path::Tcp, Path::Rings],
-            (Self::Sockets, _) => &[Path::Tcp, Path::Unix, Path::Rings],
+            (Self::Sockets, _) => &[Path::Tcp, Path::Unix, Path::Rings, Path::Sockmap],
         }
     }
 
@@ -144,6 +146,7 @@ impl Path {
             Self::Tcp => "tcp",
             Self::Unix => "unix",
             Self::Rings => "rings",
+            Self::Sockmap => "sockmap",
             Self::MpiShm => "mpi-shm",
         }
     }
@@ -154,7 +157,21 @@ impl Path {
             Self::Tcp => "plain TCP",
             Self::Unix => "Unix sockets",
             Self::Rings => "rings",
+            Self::Sockmap => "BPF sockmap",
             Self::MpiShm => "its own shared memory",
         }
+    }
+
+    /// As `Model::needs`.
+    pub fn needs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Sockmap => &[("clang", "clang")],
+            _ => &[],
+        }
+    }
+
+    /// As `Model::target`, where it needs more than the model's.
+    pub fn target(self) -> Option<&'static str> {
+        (self == Self::Sockmap).then_some("sockmap")
     }
 }
