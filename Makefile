@@ -1,6 +1,7 @@
 # make build          target/release/yasmin, yasmind and libyasmin.so
 # make demo           real programs, over plain TCP and through rings; a table and a report
 # make perf           the demo's usual rows, beside an earlier version, in turn; AGAINST=COMMIT
+# make lab-peers      which way between programs is how fast: TCP, rings, Unix sockets, sockmap, MPI, iceoryx2
 # make lab            which way to parallelise pays: kernels in OpenMP and MPI, each path proven
 # make test           lints, unit, model-checked and end-to-end tests, licences
 # make jobs           whole jobs by many real programs; writes docs/programs.md
@@ -67,7 +68,7 @@ VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3
 HOSTED = --workspace --exclude yasmin-preload
 UNITS = $(HOSTED) --exclude yasmin-tests
 
-.PHONY: soak cost runtimes build surface demo perf lab test differential mutants jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
+.PHONY: soak cost runtimes build surface demo perf lab lab-peers test differential mutants jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: deb deb-test
 .PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench
@@ -109,6 +110,12 @@ perf: needs-demo build
 # Some minutes; needs root, for network namespaces.
 lab: needs-lab build
 	$(RELEASE)/yasmin lab $(LAB)
+
+# The ways between programs side by side. Options: PEERS="--rounds 9"
+lab-peers: needs-lab build
+	CARGO_TARGET_DIR=$(abspath $(TARGET))/iceoryx2 $(CARGO) build --release --locked --manifest-path lab/iceoryx2/Cargo.toml
+	install -m 755 $(TARGET)/iceoryx2/release/iceoryx2-pingpong $(RELEASE)/
+	$(RELEASE)/yasmin lab peers $(PEERS)
 
 test: needs-test lint unit loom e2e conformance-short sanitizers fuzz-smoke licences
 	@echo "All tests passed."

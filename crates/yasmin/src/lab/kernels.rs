@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use anyhow::{Context, bail};
 
 use super::placement::Placement;
 use super::plan::Case;
+use super::way::{Kernel, Model};
 use crate::demo::process::{self, Process};
 
 macro_rules! sources {
@@ -62,8 +64,22 @@ pub fn build(cases: &[Case], placements: &[Placement], folder: &Path) -> anyhow:
     let mut make = Command::new(process::find("make").context("make is missing")?);
     make.arg("-C").arg(&sources).arg(format!("OUT={}", programs.display())).args(targets);
     Process::start(make, folder, "make")?.finish(BUILD_LIMIT)?;
+    if let Some(case) = cases.iter().find(|case| case.kernel == Kernel::Iceoryx2) {
+        let built = iceoryx2().with_context(|| format!("{}: {NO_ICEORYX2}", case.name))?;
+        symlink(built, programs.join(case.kernel.program(case.model)))?;
+    }
     Ok(programs)
 }
+
+/// Its program, which takes Cargo a minute: `make lab-peers` puts it beside this command.
+pub fn iceoryx2() -> Option<PathBuf> {
+    let name = Kernel::Iceoryx2.program(Model::Iceoryx2);
+    let own = std::env::current_exe().ok()?;
+    Some(own.with_file_name(&name)).filter(|path| path.is_file()).or_else(|| process::find(&name))
+}
+
+pub const NO_ICEORYX2: &str =
+    "iceoryx2-pingpong is missing; make lab-peers, in a checkout, builds it";
 
 fn need_programs(cases: &[Case], placements: &[Placement]) -> anyhow::Result<()> {
     let of_models = cases.iter().flat_map(Case::needs);

@@ -79,7 +79,7 @@ impl Bench {
         let cpu_s = programs_cpu_s()?;
         let begun = Instant::now();
         let text = match case.model {
-            Model::Sockets => self.serve_and_measure(case, site)?,
+            Model::Sockets | Model::Iceoryx2 => self.serve_and_measure(case, site)?,
             _ => {
                 let process = self.start(case, site, 0, &self.words(case)?, case.model.name())?;
                 process.finish(Duration::from_secs(case.limit_s))?
@@ -153,7 +153,9 @@ impl Bench {
             Model::OpenMp => vec!["env".into(), format!("OMP_NUM_THREADS={}", case.workers)],
             Model::OpenMpi => open_mpi(case, site)?,
             Model::Mpich => mpich(case, site)?,
-            Model::Sockets => return Ok(self.worker(case, &measure("ADDRESS", case))),
+            Model::Sockets | Model::Iceoryx2 => {
+                return Ok(self.worker(case, &measure("ADDRESS", case)));
+            }
         };
         words.extend(worker);
         Ok(words)
@@ -164,6 +166,7 @@ impl Bench {
         let last = site.len() - 1;
         let port = self.next_port.fetch_add(1, Ordering::Relaxed);
         let address = match case.path {
+            Way::Iceoryx2 => format!("yasmin-lab-{}-{port}", std::process::id()),
             Way::Unix => self.folder.join(format!("socket-{port}")).display().to_string(),
             _ => format!("{}:{port}", site.address(last)),
         };
@@ -209,7 +212,7 @@ fn open_mpi(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
     let transport = match case.path {
         Way::Tcp | Way::Rings => "tcp,self",
         Way::MpiShm => "vader,self",
-        Way::Memory | Way::Unix | Way::Sockmap => {
+        Way::Memory | Way::Unix | Way::Sockmap | Way::Iceoryx2 => {
             bail!("Open MPI has no path {}", case.path.name())
         }
     };
@@ -232,7 +235,7 @@ fn mpich(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
     let transport = match case.path {
         Way::Tcp | Way::Rings => "tcp,self",
         Way::MpiShm => "posix,self",
-        Way::Memory | Way::Unix | Way::Sockmap => {
+        Way::Memory | Way::Unix | Way::Sockmap | Way::Iceoryx2 => {
             bail!("MPICH has no path {}", case.path.name())
         }
     };

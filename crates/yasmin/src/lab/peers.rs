@@ -6,8 +6,8 @@ use super::cli::Common;
 use super::plan::{self, Case, Plan};
 use super::report::{Outcome, Report, Size};
 use super::rings::Offers;
-use super::way::{Model, Path};
-use super::{Study, placement, publish};
+use super::way::{Kernel, Model, Path};
+use super::{Study, kernels, placement, publish};
 use crate::bench;
 use crate::demo::process;
 use yasmin_measure::figure;
@@ -46,11 +46,16 @@ fn leave_out(cases: &mut Vec<Case>) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     cases.retain(|case| {
         let missing = case.needs().find(|(program, _)| process::find(program).is_none());
-        let Some((program, package)) = missing else { return true };
-        let line = format!(
-            "{} is left out: {program} is missing; on Debian: apt-get install {package}",
-            way(case)
-        );
+        let reason = match missing {
+            Some((program, package)) => {
+                format!("{program} is missing; on Debian: apt-get install {package}")
+            }
+            None if case.kernel == Kernel::Iceoryx2 && kernels::iceoryx2().is_none() => {
+                kernels::NO_ICEORYX2.to_owned()
+            }
+            None => return true,
+        };
+        let line = format!("{} is left out: {reason}", way(case));
         if !said.contains(&line) {
             said.push(line);
         }
@@ -111,7 +116,9 @@ impl<'a> Peer<'a> {
 
     /// Where bytes went as fast as they could. Both sides', start and end of the programs with it.
     fn cpu_s_gib(&self) -> Option<Spread> {
-        let streams = |outcome: &&&Outcome| outcome.case.experiment == "bandwidth";
+        let streams = |outcome: &&&Outcome| {
+            outcome.case.arguments.first().is_some_and(|word| word == "bandwidth")
+        };
         let runs = &self.outcomes.iter().find(streams)?.runs;
         let each = |moved_bytes: u64, cpu_s: f64| cpu_s * f64::from(1 << 30) / moved_bytes as f64;
         Some(Spread::of(runs.iter().map(|run| each(run.moved_bytes, run.cpu_s)).collect()))
@@ -129,6 +136,7 @@ fn price(case: &Case) -> &'static str {
         (Model::Sockets, Path::Unix) => "speak Unix sockets, and share a folder",
         (Model::Sockets, Path::Sockmap) => "nothing; root loads BPF for their control group",
         (Model::Sockets, _) => "nothing",
+        (Model::Iceoryx2, _) => "be written for iceoryx2",
         _ => "be written for MPI",
     }
 }

@@ -74,7 +74,7 @@ pub fn check(path: Path, workers: u32, moved_bytes: u64, carried: &Carried) -> R
             Ok(())
         }
         // No counter is theirs alone: shown by what the others did not carry.
-        Path::Unix | Path::MpiShm | Path::Memory => {
+        Path::Unix | Path::MpiShm | Path::Iceoryx2 | Path::Memory => {
             if moved_bytes > 0 && most + launch >= moved_bytes {
                 let all = figure::bytes(moved_bytes as f64);
                 return Err(format!("{all} are too few to tell which way they went"));

@@ -11,6 +11,8 @@ pub enum Kernel {
     Is,
     Imb,
     Sockets,
+    /// The same over iceoryx2: `lab/iceoryx2`, which `make lab-peers` builds.
+    Iceoryx2,
 }
 
 /// How the work is divided. OpenSHMEM will be one more.
@@ -23,6 +25,8 @@ pub enum Model {
     Mpich,
     /// A client and a server.
     Sockets,
+    /// The same, by iceoryx2's publish-subscribe.
+    Iceoryx2,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +42,8 @@ pub enum Path {
     Sockmap,
     /// The shared memory that the MPI library itself has for ranks of one machine.
     MpiShm,
+    /// Likewise iceoryx2's.
+    Iceoryx2,
 }
 
 impl Kernel {
@@ -48,15 +54,17 @@ impl Kernel {
             Self::Is => "is",
             Self::Imb => "imb",
             Self::Sockets => "sockets",
+            Self::Iceoryx2 => "iceoryx2",
         }
     }
 
     pub fn models(self) -> &'static [Model] {
-        use Model::{Mpich, OpenMp, OpenMpi, Serial, Sockets};
+        use Model::{Iceoryx2, Mpich, OpenMp, OpenMpi, Serial, Sockets};
         match self {
             Self::Product | Self::Heat | Self::Is => &[Serial, OpenMp, OpenMpi, Mpich],
             Self::Imb => &[OpenMpi, Mpich],
             Self::Sockets => &[Sockets],
+            Self::Iceoryx2 => &[Iceoryx2],
         }
     }
 
@@ -64,6 +72,7 @@ impl Kernel {
     pub fn program(self, model: Model) -> String {
         match model {
             Model::Sockets => self.name().to_owned(),
+            Model::Iceoryx2 => "iceoryx2-pingpong".to_owned(),
             _ => format!("{}-{}", self.name(), model.name()),
         }
     }
@@ -77,6 +86,7 @@ impl Model {
             Self::OpenMpi => "openmpi",
             Self::Mpich => "mpich",
             Self::Sockets => "sockets",
+            Self::Iceoryx2 => "iceoryx2",
         }
     }
 
@@ -87,6 +97,7 @@ impl Model {
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
             Self::Sockets => "sockets",
+            Self::Iceoryx2 => "iceoryx2",
         }
     }
 
@@ -97,6 +108,8 @@ impl Model {
             (Self::Serial | Self::OpenMp, _) => &[],
             (Self::OpenMpi | Self::Mpich, 1) => &[Path::Tcp, Path::Rings, Path::MpiShm],
             (Self::OpenMpi | Self::Mpich, _) => &[Path::Tcp, Path::Rings],
+            (Self::Iceoryx2, 1) => &[Path::Iceoryx2],
+            (Self::Iceoryx2, _) => &[],
             (Self::Sockets, _) => &[Path::Tcp, Path::Unix, Path::Rings, Path::Sockmap],
         }
     }
@@ -107,7 +120,7 @@ impl Model {
         match self {
             Self::Serial => workers == 1,
             Self::OpenMp => workers >= 1,
-            Self::Sockets => workers == 2,
+            Self::Sockets | Self::Iceoryx2 => workers == 2,
             Self::OpenMpi | Self::Mpich if workers == 1 => {
                 machines == 1 && path == Path::Tcp && kernel != Kernel::Imb
             }
@@ -122,7 +135,7 @@ impl Model {
     /// Programs that it needs, and the Debian packages that have them.
     pub fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Serial | Self::OpenMp | Self::Sockets => &[],
+            Self::Serial | Self::OpenMp | Self::Sockets | Self::Iceoryx2 => &[],
             Self::OpenMpi => {
                 &[("mpirun.openmpi", "openmpi-bin"), ("mpicc.openmpi", "libopenmpi-dev")]
             }
@@ -133,7 +146,7 @@ impl Model {
     /// What of `lab/Makefile` it needs.
     pub fn target(self) -> &'static str {
         match self {
-            Self::Serial | Self::OpenMp | Self::Sockets => "plain",
+            Self::Serial | Self::OpenMp | Self::Sockets | Self::Iceoryx2 => "plain",
             Self::OpenMpi | Self::Mpich => self.name(),
         }
     }
@@ -148,6 +161,7 @@ impl Path {
             Self::Rings => "rings",
             Self::Sockmap => "sockmap",
             Self::MpiShm => "mpi-shm",
+            Self::Iceoryx2 => "iceoryx2",
         }
     }
 
@@ -158,7 +172,7 @@ impl Path {
             Self::Unix => "Unix sockets",
             Self::Rings => "rings",
             Self::Sockmap => "BPF sockmap",
-            Self::MpiShm => "its own shared memory",
+            Self::MpiShm | Self::Iceoryx2 => "its own shared memory",
         }
     }
 
