@@ -13,7 +13,7 @@ pub enum Kernel {
     Sockets,
 }
 
-/// How the work is divided. OpenSHMEM will be one more.
+/// How the work is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
@@ -21,6 +21,9 @@ pub enum Model {
     OpenMp,
     OpenMpi,
     Mpich,
+    /// OpenSHMEM, this project's own.
+    #[serde(rename = "openshmem")]
+    Shmem,
     /// A client and a server.
     Sockets,
 }
@@ -38,6 +41,8 @@ pub enum Path {
     Sockmap,
     /// The shared memory that the MPI library itself has for ranks of one machine.
     MpiShm,
+    /// A segment that all workers have, on whatever machines.
+    Segments,
 }
 
 impl Kernel {
@@ -52,9 +57,9 @@ impl Kernel {
     }
 
     pub fn models(self) -> &'static [Model] {
-        use Model::{Mpich, OpenMp, OpenMpi, Serial, Sockets};
+        use Model::{Mpich, OpenMp, OpenMpi, Serial, Shmem, Sockets};
         match self {
-            Self::Product | Self::Heat | Self::Is => &[Serial, OpenMp, OpenMpi, Mpich],
+            Self::Product | Self::Heat | Self::Is => &[Serial, OpenMp, OpenMpi, Mpich, Shmem],
             Self::Imb => &[OpenMpi, Mpich],
             Self::Sockets => &[Sockets],
         }
@@ -76,6 +81,7 @@ impl Model {
             Self::OpenMp => "openmp",
             Self::OpenMpi => "openmpi",
             Self::Mpich => "mpich",
+            Self::Shmem => "openshmem",
             Self::Sockets => "sockets",
         }
     }
@@ -86,6 +92,7 @@ impl Model {
             Self::OpenMp => "OpenMP",
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
+            Self::Shmem => "OpenSHMEM",
             Self::Sockets => "sockets",
         }
     }
@@ -97,6 +104,7 @@ impl Model {
             (Self::Serial | Self::OpenMp, _) => &[],
             (Self::OpenMpi | Self::Mpich, 1) => &[Path::Tcp, Path::Rings, Path::MpiShm],
             (Self::OpenMpi | Self::Mpich, _) => &[Path::Tcp, Path::Rings],
+            (Self::Shmem, _) => &[Path::Segments],
             (Self::Sockets, _) => &[Path::Tcp, Path::Unix, Path::Rings, Path::Sockmap],
         }
     }
@@ -111,7 +119,7 @@ impl Model {
             Self::OpenMpi | Self::Mpich if workers == 1 => {
                 machines == 1 && path == Path::Tcp && kernel != Kernel::Imb
             }
-            Self::OpenMpi | Self::Mpich => workers as usize >= machines,
+            Self::OpenMpi | Self::Mpich | Self::Shmem => workers as usize >= machines,
         }
     }
 
@@ -122,7 +130,7 @@ impl Model {
     /// Programs that it needs, and the Debian packages that have them.
     pub fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Serial | Self::OpenMp | Self::Sockets => &[],
+            Self::Serial | Self::OpenMp | Self::Shmem | Self::Sockets => &[],
             Self::OpenMpi => {
                 &[("mpirun.openmpi", "openmpi-bin"), ("mpicc.openmpi", "libopenmpi-dev")]
             }
@@ -134,7 +142,7 @@ impl Model {
     pub fn target(self) -> &'static str {
         match self {
             Self::Serial | Self::OpenMp | Self::Sockets => "plain",
-            Self::OpenMpi | Self::Mpich => self.name(),
+            Self::OpenMpi | Self::Mpich | Self::Shmem => self.name(),
         }
     }
 }
@@ -148,6 +156,7 @@ impl Path {
             Self::Rings => "rings",
             Self::Sockmap => "sockmap",
             Self::MpiShm => "mpi-shm",
+            Self::Segments => "segments",
         }
     }
 
@@ -159,6 +168,7 @@ impl Path {
             Self::Rings => "rings",
             Self::Sockmap => "BPF sockmap",
             Self::MpiShm => "its own shared memory",
+            Self::Segments => "segments",
         }
     }
 
