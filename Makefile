@@ -2,7 +2,7 @@
 # make demo           real programs, over plain TCP and through rings; a table and a report
 # make perf           the demo's usual rows, beside an earlier version, in turn; AGAINST=COMMIT
 # make lab-peers      which way between programs is how fast: TCP, rings, Unix sockets, sockmap, MPI, iceoryx2
-# make lab            which way to parallelise pays: kernels in OpenMP and MPI, each path proven
+# make lab            which way to parallelise pays: kernels in OpenMP, MPI and OpenSHMEM, each path proven
 # make test           lints, unit, model-checked and end-to-end tests, licences
 # make jobs           whole jobs by many real programs; writes docs/programs.md
 # make conformance    other people's tests, on plain TCP and through rings; writes docs/conformance.md
@@ -78,7 +78,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 build: needs-build
 	$(CARGO) build --release --workspace --exclude yasmin-preload --exclude yasmin-tests
 	$(CARGO) build --release -p yasmin-preload
-	@$(MAKE) --no-print-directory $(SHMEM)
+	@$(MAKE) --no-print-directory $(SHMEM) $(SEGMENT)
 
 # OpenSHMEM, in C, on the C library of segments.
 SHMEM = $(RELEASE)/libyasmin-shmem.so.0
@@ -94,6 +94,12 @@ $(RELEASE)/shmem/%.o: shmem/src/%.c shmem/src/internal.h $(SHMEM_HEADERS) crates
 $(SHMEM): $(SHMEM_PARTS)
 	$(CC) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed -o $@ $^ \
 		$(RELEASE)/libyasmin_segment_c.so
+
+# What it asks for, by the name that is installed.
+SEGMENT = $(RELEASE)/libyasmin-segment.so.0
+
+$(SEGMENT):
+	ln -sf libyasmin_segment_c.so $@
 
 demo: needs-demo build
 	$(RELEASE)/yasmin demo $(DEMO)

@@ -17,7 +17,7 @@ limit_s = 60
 name = "product"
 kernel = "product"
 arguments = ["60"]
-models = ["serial", "openmp", "openmpi", "mpich"]
+models = ["serial", "openmp", "openmpi", "mpich", "openshmem"]
 workers = [1]
 placements = ["native"]
 
@@ -25,7 +25,7 @@ placements = ["native"]
 name = "heat"
 kernel = "heat"
 arguments = ["64", "20"]
-models = ["serial", "openmp", "openmpi", "mpich"]
+models = ["serial", "openmp", "openmpi", "mpich", "openshmem"]
 workers = [1]
 placements = ["native"]
 
@@ -33,9 +33,25 @@ placements = ["native"]
 name = "is"
 kernel = "is"
 arguments = ["S"]
-models = ["serial", "openmp", "openmpi", "mpich"]
+models = ["serial", "openmp", "openmpi", "mpich", "openshmem"]
 workers = [1]
 placements = ["native"]
+
+[[experiment]]
+name = "heat-team"
+kernel = "heat"
+arguments = ["64", "20"]
+models = ["openshmem"]
+workers = [3]
+placements = ["native", "containers"]
+
+[[experiment]]
+name = "is-team"
+kernel = "is"
+arguments = ["S"]
+models = ["openshmem"]
+workers = [3]
+placements = ["native", "containers"]
 
 [[experiment]]
 name = "pingpong"
@@ -94,8 +110,8 @@ fn every_kernel_is_verified_and_every_path_proven() {
     assert!(output.status.success(), "{said}");
 
     let report = report(folder.path());
-    // Four models of three kernels; three paths and two; two.
-    assert_eq!(outcomes(&report).len(), 12 + 5 + 2);
+    // Five models of three kernels; two teams on two placements; three paths and two; two.
+    assert_eq!(outcomes(&report).len(), 15 + 4 + 5 + 2);
     for outcome in outcomes(&report) {
         let name = &outcome["name"];
         assert_eq!(outcome["proven"], true, "{outcome}");
@@ -115,7 +131,8 @@ fn every_kernel_is_verified_and_every_path_proven() {
             "rings" => assert!(rings > moved / 2 && rings > interfaces, "{outcome}"),
             "tcp" => assert!(interfaces >= moved * 8 / 10 && rings == 0, "{outcome}"),
             "memory" => assert_eq!((moved, rings), (0, 0), "{outcome}"),
-            _ => assert!(interfaces < moved / 2 && rings == 0, "{outcome}"),
+            // One worker moves nothing.
+            _ => assert!(interfaces <= moved / 2 && rings == 0, "{outcome}"),
         }
     }
     let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();

@@ -1,16 +1,20 @@
-//! Where the library and the broker are: beside this command, or where `make install` put them.
+//! Where the libraries and the broker are: beside this command, or where `make install` put them.
 
 use std::path::{Path, PathBuf};
 
 pub const LIBRARY: &str = "libyasmin.so";
 pub const BROKER: &str = "yasmind";
+pub const SHMEM: &str = "libyasmin-shmem.so.0";
 
 /// Folders looked in, relative to the folder of this executable.
-const PLACES: [&str; 3] = ["", "../lib/yasmin", "../libexec/yasmin"];
+const PLACES: [&str; 4] = ["", "../lib/yasmin", "../libexec/yasmin", "../lib"];
 
 #[derive(Debug, thiserror::Error)]
 pub enum Missing {
-    #[error("{name} is neither beside {} nor in ../lib/yasmin or ../libexec/yasmin of it", .exe.display())]
+    #[error(
+        "{name} is neither beside {} nor in ../lib/yasmin, ../libexec/yasmin or ../lib of it",
+        .exe.display()
+    )]
     Nowhere { name: &'static str, exe: PathBuf },
     #[error("cannot tell where this command is: {0}")]
     NoExecutable(std::io::Error),

@@ -11,7 +11,7 @@ use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::segment::Host;
 
 /// A program as a user's shell starts it: cargo's LD_LIBRARY_PATH would find the library where it
-/// is built, which has not its other half beside it.
+/// is built, and not the one that is installed.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_LIBRARY_PATH");

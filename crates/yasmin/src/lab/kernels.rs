@@ -13,6 +13,7 @@ use super::placement::Placement;
 use super::plan::Case;
 use super::way::{Kernel, Model};
 use crate::demo::process::{self, Process};
+use crate::install;
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -23,23 +24,29 @@ macro_rules! sources {
 const SOURCES: &[(&str, &str)] = sources![
     "Makefile",
     "kernels/lab.h",
+    "kernels/pes.h",
     "kernels/ranks.h",
     "kernels/threads.h",
     "kernels/product.h",
     "kernels/product-serial.c",
     "kernels/product-openmp.c",
     "kernels/product-mpi.c",
+    "kernels/product-shmem.c",
     "kernels/heat.h",
     "kernels/heat-serial.c",
     "kernels/heat-openmp.c",
     "kernels/heat-mpi.c",
+    "kernels/heat-shmem.c",
     "kernels/is.h",
     "kernels/is-serial.c",
     "kernels/is-openmp.c",
     "kernels/is-mpi.c",
+    "kernels/is-shmem.c",
     "kernels/imb-mpi.c",
     "kernels/sockets.c",
     "kernels/sockmap.bpf.c",
+    "../shmem/include/shmem.h",
+    "../shmem/include/shmem_generic.h",
 ];
 
 /// What every measurement needs, and the Debian packages that have it.
@@ -54,6 +61,7 @@ pub fn build(cases: &[Case], placements: &[Placement], folder: &Path) -> anyhow:
     need_programs(cases, placements)?;
     let sources = folder.join("lab");
     fs::create_dir_all(sources.join("kernels"))?;
+    fs::create_dir_all(folder.join("shmem/include"))?;
     for (name, text) in SOURCES {
         fs::write(sources.join(name), text)?;
     }
@@ -63,6 +71,11 @@ pub fn build(cases: &[Case], placements: &[Placement], folder: &Path) -> anyhow:
     let targets: BTreeSet<&str> = of_models.chain(of_paths).collect();
     let mut make = Command::new(process::find("make").context("make is missing")?);
     make.arg("-C").arg(&sources).arg(format!("OUT={}", programs.display())).args(targets);
+    if cases.iter().any(|case| case.model == Model::Shmem) {
+        let library = install::find(install::SHMEM)
+            .context("OpenSHMEM is missing: build and install it, or leave it out, see --only")?;
+        make.arg(format!("SHMEM_LIBRARY={}", library.display()));
+    }
     Process::start(make, folder, "make")?.finish(BUILD_LIMIT)?;
     if let Some(case) = cases.iter().find(|case| case.kernel == Kernel::Iceoryx2) {
         let built = iceoryx2().with_context(|| format!("{}: {NO_ICEORYX2}", case.name))?;

@@ -47,7 +47,7 @@ pub struct Run {
 
 /// Below the ports that the kernel gives to clients.
 const FIRST_PORT: u16 = 20000;
-/// For a server to listen.
+/// For what others wait for.
 const READY: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -80,6 +80,7 @@ impl Bench {
         let begun = Instant::now();
         let text = match case.model {
             Model::Sockets | Model::Iceoryx2 => self.serve_and_measure(case, site)?,
+            Model::Shmem if site.len() > 1 => self.lead_and_join(case, site)?,
             _ => {
                 let process = self.start(case, site, 0, &self.words(case)?, case.model.name())?;
                 process.finish(Duration::from_secs(case.limit_s))?
@@ -115,7 +116,7 @@ impl Bench {
         self.sites.get(&case.placement).context("the placement is not ready")
     }
 
-    fn start(
+    pub fn start(
         &self,
         case: &Case,
         site: &Site,
@@ -145,7 +146,7 @@ impl Bench {
         words
     }
 
-    fn words(&self, case: &Case) -> anyhow::Result<Vec<String>> {
+    pub fn words(&self, case: &Case) -> anyhow::Result<Vec<String>> {
         let site = self.site(case)?;
         let worker = self.worker(case, &case.arguments);
         let mut words: Vec<String> = match case.model {
@@ -153,6 +154,7 @@ impl Bench {
             Model::OpenMp => vec!["env".into(), format!("OMP_NUM_THREADS={}", case.workers)],
             Model::OpenMpi => open_mpi(case, site)?,
             Model::Mpich => mpich(case, site)?,
+            Model::Shmem => self.lead(case, site),
             Model::Sockets | Model::Iceoryx2 => {
                 return Ok(self.worker(case, &measure("ADDRESS", case)));
             }
@@ -172,17 +174,7 @@ impl Bench {
         };
         let words = self.worker(case, &["serve".to_owned(), address.clone()]);
         let mut server = self.start(case, site, last, &words, "server")?;
-        let begun = Instant::now();
-        while !server.output().lines().any(|line| line == "listens") {
-            interrupt::check()?;
-            if server.has_ended()? {
-                bail!("the server ended: {}", server.output().trim());
-            }
-            if begun.elapsed() > READY {
-                bail!("the server does not listen: {}", server.output().trim());
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+        await_line(&mut server, "the server listens", |line| (line == "listens").then_some(()))?;
         let limit = Duration::from_secs(case.limit_s);
         let words = self.worker(case, &measure(&address, case));
         let client = self.start(case, site, 0, &words, "client")?;
@@ -199,6 +191,30 @@ fn programs_cpu_s() -> anyhow::Result<f64> {
     Ok(1e-6 * both_us as f64)
 }
 
+/// What `found` makes of a line that `process` prints; `what` it says.
+pub fn await_line<T>(
+    process: &mut Process,
+    what: &str,
+    found: impl Fn(&str) -> Option<T>,
+) -> anyhow::Result<T> {
+    let begun = Instant::now();
+    loop {
+        let output = process.output();
+        let mut whole = output.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        if let Some(found) = whole.find_map(&found) {
+            return Ok(found);
+        }
+        interrupt::check()?;
+        if process.has_ended()? {
+            bail!("it ended before it said that {what}: {}", process.output().trim());
+        }
+        if begun.elapsed() > READY {
+            bail!("it does not say that {what}: {}", process.output().trim());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 fn measure(address: &str, case: &Case) -> Vec<String> {
     let mut words = vec!["measure".to_owned(), address.to_owned()];
     words.extend(case.arguments.iter().cloned());
@@ -212,7 +228,7 @@ fn open_mpi(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
     let transport = match case.path {
         Way::Tcp | Way::Rings => "tcp,self",
         Way::MpiShm => "vader,self",
-        Way::Memory | Way::Unix | Way::Sockmap | Way::Iceoryx2 => {
+        Way::Memory | Way::Unix | Way::Sockmap | Way::Segments | Way::Iceoryx2 => {
             bail!("Open MPI has no path {}", case.path.name())
         }
     };
@@ -235,7 +251,7 @@ fn mpich(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
     let transport = match case.path {
         Way::Tcp | Way::Rings => "tcp,self",
         Way::MpiShm => "posix,self",
-        Way::Memory | Way::Unix | Way::Sockmap | Way::Iceoryx2 => {
+        Way::Memory | Way::Unix | Way::Sockmap | Way::Segments | Way::Iceoryx2 => {
             bail!("MPICH has no path {}", case.path.name())
         }
     };

@@ -1,6 +1,6 @@
 //! `yasmin lab`: which way to parallelise pays, and what each path costs.
 //!
-//! Kernels (`lab/kernels`) run serial, in OpenMP and in MPI, on placements that are data, by paths
+//! Kernels (`lab/kernels`) run serial, in OpenMP, MPI and OpenSHMEM, on placements that are data, by paths
 //! that take turns; each run is checked by the kernel itself, and its path is proven by those who
 //! carried the bytes. A figure whose bytes went another way is marked, and fails the whole.
 
@@ -22,6 +22,7 @@ mod rings;
 mod site;
 mod sockmap;
 mod table;
+mod team;
 mod versions;
 mod way;
 

@@ -199,7 +199,15 @@ mod tests {
             let cases = cases(text).unwrap();
             assert!(!cases.iter().any(|case| case.has("sockmap")));
             assert!(Plan::parse(text).unwrap().rounds >= 5);
-            for wanted in ["heat/openmp", "is/mpich", "containers/rings", "unix", "mpi-shm"] {
+            for wanted in [
+                "heat/openmp",
+                "is/mpich",
+                "containers/rings",
+                "unix",
+                "mpi-shm",
+                "native/segments",
+                "containers/segments",
+            ] {
                 let found = cases.iter().any(|case| {
                     case.has(wanted) || wanted.starts_with("is") && case.name.starts_with("is-")
                 });
@@ -215,7 +223,7 @@ mod tests {
         name = "heat"
         kernel = "heat"
         arguments = ["50", "10"]
-        models = ["serial", "openmp", "openmpi"]
+        models = ["serial", "openmp", "openmpi", "openshmem"]
         workers = [1, 2]
         placements = ["native", "containers"]
     "#;
@@ -225,9 +233,12 @@ mod tests {
         let names: Vec<String> = cases(ONE).unwrap().into_iter().map(|case| case.name).collect();
         assert!(names.contains(&"heat/native/openmpi/mpi-shm/2".to_owned()));
         assert!(names.contains(&"heat/containers/openmpi/rings/2".to_owned()));
+        assert!(names.contains(&"heat/native/openshmem/segments/1".to_owned()));
+        assert!(names.contains(&"heat/containers/openshmem/segments/2".to_owned()));
         assert!(!names.iter().any(|name| name.contains("serial/memory/2")));
         assert!(!names.iter().any(|name| name.contains("containers/openmp/")));
         assert!(!names.iter().any(|name| name.contains("containers/openmpi/mpi-shm")));
+        assert!(!names.contains(&"heat/containers/openshmem/segments/1".to_owned()));
     }
 
     #[test]

@@ -53,6 +53,10 @@ impl Rings {
         before?.until_closed(|| self.status()).ok()
     }
 
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// How it proves that two ends belong together.
     pub fn proof(&self) -> String {
         self.status().map_or_else(|trouble| trouble.to_string(), |status| status.broker.proof)

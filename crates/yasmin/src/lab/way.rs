@@ -15,7 +15,7 @@ pub enum Kernel {
     Iceoryx2,
 }
 
-/// How the work is divided. OpenSHMEM will be one more.
+/// How the work is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
@@ -23,6 +23,9 @@ pub enum Model {
     OpenMp,
     OpenMpi,
     Mpich,
+    /// OpenSHMEM, this project's own.
+    #[serde(rename = "openshmem")]
+    Shmem,
     /// A client and a server.
     Sockets,
     /// The same, by iceoryx2's publish-subscribe.
@@ -44,6 +47,8 @@ pub enum Path {
     MpiShm,
     /// Likewise iceoryx2's.
     Iceoryx2,
+    /// A segment that all workers have, on whatever machines.
+    Segments,
 }
 
 impl Kernel {
@@ -59,9 +64,9 @@ impl Kernel {
     }
 
     pub fn models(self) -> &'static [Model] {
-        use Model::{Iceoryx2, Mpich, OpenMp, OpenMpi, Serial, Sockets};
+        use Model::{Iceoryx2, Mpich, OpenMp, OpenMpi, Serial, Shmem, Sockets};
         match self {
-            Self::Product | Self::Heat | Self::Is => &[Serial, OpenMp, OpenMpi, Mpich],
+            Self::Product | Self::Heat | Self::Is => &[Serial, OpenMp, OpenMpi, Mpich, Shmem],
             Self::Imb => &[OpenMpi, Mpich],
             Self::Sockets => &[Sockets],
             Self::Iceoryx2 => &[Iceoryx2],
@@ -85,6 +90,7 @@ impl Model {
             Self::OpenMp => "openmp",
             Self::OpenMpi => "openmpi",
             Self::Mpich => "mpich",
+            Self::Shmem => "openshmem",
             Self::Sockets => "sockets",
             Self::Iceoryx2 => "iceoryx2",
         }
@@ -96,6 +102,7 @@ impl Model {
             Self::OpenMp => "OpenMP",
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
+            Self::Shmem => "OpenSHMEM",
             Self::Sockets => "sockets",
             Self::Iceoryx2 => "iceoryx2",
         }
@@ -108,6 +115,7 @@ impl Model {
             (Self::Serial | Self::OpenMp, _) => &[],
             (Self::OpenMpi | Self::Mpich, 1) => &[Path::Tcp, Path::Rings, Path::MpiShm],
             (Self::OpenMpi | Self::Mpich, _) => &[Path::Tcp, Path::Rings],
+            (Self::Shmem, _) => &[Path::Segments],
             (Self::Iceoryx2, 1) => &[Path::Iceoryx2],
             (Self::Iceoryx2, _) => &[],
             (Self::Sockets, _) => &[Path::Tcp, Path::Unix, Path::Rings, Path::Sockmap],
@@ -124,7 +132,7 @@ impl Model {
             Self::OpenMpi | Self::Mpich if workers == 1 => {
                 machines == 1 && path == Path::Tcp && kernel != Kernel::Imb
             }
-            Self::OpenMpi | Self::Mpich => workers as usize >= machines,
+            Self::OpenMpi | Self::Mpich | Self::Shmem => workers as usize >= machines,
         }
     }
 
@@ -135,7 +143,7 @@ impl Model {
     /// Programs that it needs, and the Debian packages that have them.
     pub fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Serial | Self::OpenMp | Self::Sockets | Self::Iceoryx2 => &[],
+            Self::Serial | Self::OpenMp | Self::Shmem | Self::Sockets | Self::Iceoryx2 => &[],
             Self::OpenMpi => {
                 &[("mpirun.openmpi", "openmpi-bin"), ("mpicc.openmpi", "libopenmpi-dev")]
             }
@@ -147,7 +155,7 @@ impl Model {
     pub fn target(self) -> &'static str {
         match self {
             Self::Serial | Self::OpenMp | Self::Sockets | Self::Iceoryx2 => "plain",
-            Self::OpenMpi | Self::Mpich => self.name(),
+            Self::OpenMpi | Self::Mpich | Self::Shmem => self.name(),
         }
     }
 }
@@ -162,6 +170,7 @@ impl Path {
             Self::Sockmap => "sockmap",
             Self::MpiShm => "mpi-shm",
             Self::Iceoryx2 => "iceoryx2",
+            Self::Segments => "segments",
         }
     }
 
@@ -173,6 +182,7 @@ impl Path {
             Self::Rings => "rings",
             Self::Sockmap => "BPF sockmap",
             Self::MpiShm | Self::Iceoryx2 => "its own shared memory",
+            Self::Segments => "segments",
         }
     }
 
