@@ -172,12 +172,62 @@ fn rings_that_are_none_fail_the_lab() {
     assert!(page.contains("NOT PROVEN"));
 }
 
+/// Each way is proven by who carried its bytes, the BPF program's too; short connections, and the
+/// table that puts them side by side.
+#[test]
+fn peers_stand_side_by_side() {
+    if !can_run() || installed::find_or_say("clang").is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut command = Command::new(artefact("yasmin"));
+    command.args(["lab", "peers", "--rounds", "1", "--out"]).arg(folder.path());
+    let only = "latency/native,bandwidth/containers,connections/native,mpi/openmpi";
+    let output = command.args(["--only", only]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report = report(folder.path());
+    for outcome in outcomes(&report) {
+        let path = outcome["path"].as_str().unwrap();
+        // Where CPUs are crowded a receiver sleeps, and its bytes go by TCP.
+        if path == "rings" {
+            continue;
+        }
+        assert_eq!(outcome["proven"], true, "{outcome} {said}");
+        let run = &outcome["runs"][0];
+        let [moved, redirected] =
+            ["moved_bytes", "redirected_bytes"].map(|name| run[name].as_u64().unwrap());
+        assert!(run["cpu_s"].as_f64().unwrap() > 0.0, "{outcome}");
+        match path {
+            "sockmap" => assert!(redirected >= moved * 8 / 10, "{outcome}"),
+            _ => assert_eq!(redirected, 0, "{outcome}"),
+        }
+        if outcome["experiment"] == "connections" {
+            assert!(outcome["connections_s"]["median"].as_f64().unwrap() > 0.0, "{outcome}");
+        }
+    }
+    let ways: Vec<&str> =
+        outcomes(&report).iter().filter_map(|outcome| outcome["path"].as_str()).collect();
+    for way in ["tcp", "rings", "unix", "mpi-shm"] {
+        assert!(ways.contains(&way), "{way}: {said}");
+    }
+    // Not on every kernel.
+    assert!(ways.contains(&"sockmap") || said.contains("sockmap is left out"), "{said}");
+    assert!(report["limits"]["cache_line_ns"].as_f64().unwrap() > 0.0);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for part in ["native, rings", "containers, Unix sockets", "be written for MPI", "two copies"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("Ways side by side"));
+}
+
 #[test]
 fn what_cannot_be_is_named() {
     let folder = Folder::new();
     for (words, says) in [
         (&["--only", "moon"][..], "moon"),
         (&["--plan", "/nowhere.toml"], "/nowhere.toml"),
+        (&["peers", "--only", "moon"], "moon"),
         (&["compare", "/nowhere.json", "/nowhere.json"], "/nowhere.json"),
     ] {
         let mut command = Command::new(artefact("yasmin"));

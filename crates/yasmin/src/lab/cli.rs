@@ -17,8 +17,39 @@ pub struct Lab {
 pub enum Action {
     /// Measure how unmodified programs reach each other: TCP, rings, Unix sockets, a BPF sockmap
     Peers(Common),
+    /// Say from a report which way to parallelise a given job pays here
+    Advise(Advise),
     /// Put the figures of two reports side by side
     Compare(Compare),
+}
+
+#[derive(Args)]
+pub struct Advise {
+    /// Threads, ranks or PEs of the job
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub workers: u32,
+    /// What one worker alone computes in a step
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
+    pub compute_ms: f64,
+    /// Size of a message
+    #[arg(long, value_name = "BYTES")]
+    pub message_bytes: u64,
+    /// Messages that each worker sends in a step, and waits for
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub messages: u32,
+    /// The lab's report with the figures
+    #[arg(long, value_name = "FILE.json", default_value = "yasmin-lab/report.json")]
+    pub report: PathBuf,
+    /// Print the advice as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if value > 0.0 && value < 1e9 => Ok(value),
+        _ => Err(format!("{text} is no time: give milliseconds, as in 2.5")),
+    }
 }
 
 #[derive(Args)]

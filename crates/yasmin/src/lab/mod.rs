@@ -4,6 +4,7 @@
 //! that take turns; each run is checked by the kernel itself, and its path is proven by those who
 //! carried the bytes. A figure whose bytes went another way is marked, and fails the whole.
 
+mod advise;
 pub mod cli;
 mod compare;
 mod counters;
@@ -48,6 +49,7 @@ use yasmin_measure::environment::Environment;
 pub fn run(options: &Lab) -> anyhow::Result<()> {
     match &options.action {
         Some(Action::Peers(options)) => peers::run(options),
+        Some(Action::Advise(options)) => advise::run(options),
         Some(Action::Compare(compare)) => compare::run(compare),
         None => measure(&options.measure),
     }
