@@ -131,8 +131,9 @@ fn every_kernel_is_verified_and_every_path_proven() {
             "rings" => assert!(rings > moved / 2 && rings > interfaces, "{outcome}"),
             "tcp" => assert!(interfaces >= moved * 8 / 10 && rings == 0, "{outcome}"),
             "memory" => assert_eq!((moved, rings), (0, 0), "{outcome}"),
-            // One worker moves nothing.
-            _ => assert!(interfaces <= moved / 2 && rings == 0, "{outcome}"),
+            // One worker alone. A new interface says a few words by itself.
+            "segments" if moved == 0 => assert_eq!(rings, 0, "{outcome}"),
+            _ => assert!(interfaces < moved / 2 && rings == 0, "{outcome}"),
         }
     }
     let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();

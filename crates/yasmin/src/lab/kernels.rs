@@ -73,7 +73,7 @@ pub fn build(cases: &[Case], placements: &[Placement], folder: &Path) -> anyhow:
     make.arg("-C").arg(&sources).arg(format!("OUT={}", programs.display())).args(targets);
     if cases.iter().any(|case| case.model == Model::Shmem) {
         let library = install::find(install::SHMEM)
-            .context("OpenSHMEM is missing: build and install it, or leave it out, see --only")?;
+            .context("OpenSHMEM is missing; make build has it; or leave it out, see --only")?;
         make.arg(format!("SHMEM_LIBRARY={}", library.display()));
     }
     Process::start(make, folder, "make")?.finish(BUILD_LIMIT)?;
