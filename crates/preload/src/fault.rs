@@ -15,7 +15,7 @@
 
 use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::real;
 use crate::sys::{self, SigAction, call};
@@ -39,8 +39,8 @@ thread_word! {
 
 // The routine's frame, from its lowest word on: the program's address, the length, the frame
 // that it is nested in (a handler may copy while its thread copies), the caller's registers.
-// memcpy is libc's own; it may be left at any instruction, as all that a caller may rely on is
-// in the frame.
+// memcpy is libc's own; it and the loop may be left at any instruction, as all that a caller may
+// rely on is in the frame.
 global_asm!(
     r#"
     .pushsection .text.yasmin_copy,"ax",@progbits
@@ -64,10 +64,52 @@ global_asm!(
     mov qword ptr fs:[rax], rsp
     cmp rdi, -1
     je 2f
+    cmp rdx, {loop_bytes}
+    jb 1f
+    cmp byte ptr [rip + {loops}], 0
+    jne 4f
+    1:
     call memcpy@PLT
     .globl yasmin_copy_called
     .hidden yasmin_copy_called
     yasmin_copy_called:
+    jmp 3f
+    // 16 bytes anywhere, then whole cache lines from an aligned address on, then the last 64 bytes,
+    // of which some were copied before.
+    4:
+    movups xmm0, [rsi]
+    movups [rdi], xmm0
+    lea rax, [rdi + 16]
+    and rax, -16
+    sub rax, rdi
+    add rsi, rax
+    add rdi, rax
+    sub rdx, rax
+    lea r8, [rsi + rdx - 64]
+    lea r9, [rdi + rdx - 64]
+    .p2align 4
+    5:
+    movups xmm0, [rsi]
+    movups xmm1, [rsi + 16]
+    movups xmm2, [rsi + 32]
+    movups xmm3, [rsi + 48]
+    movaps [rdi], xmm0
+    movaps [rdi + 16], xmm1
+    movaps [rdi + 32], xmm2
+    movaps [rdi + 48], xmm3
+    add rsi, 64
+    add rdi, 64
+    sub rdx, 64
+    cmp rdx, 64
+    ja 5b
+    movups xmm0, [r8]
+    movups xmm1, [r8 + 16]
+    movups xmm2, [r8 + 32]
+    movups xmm3, [r8 + 48]
+    movups [r9], xmm0
+    movups [r9 + 16], xmm1
+    movups [r9 + 32], xmm2
+    movups [r9 + 48], xmm3
     jmp 3f
     // Nowhere: the byte is touched as if it were written.
     2:
@@ -92,7 +134,24 @@ global_asm!(
     .size yasmin_copy, . - yasmin_copy
     .popsection
     "#,
+    loop_bytes = const LOOP_BYTES,
+    loops = sym LOOPS,
 );
+
+/// Below, libc's memcpy uses no `rep movsb` (glibc's threshold for registers of 16 bytes), and is good.
+const LOOP_BYTES: usize = 2048;
+
+/// Not 0: longer copies go by the routine's own loop. On AMD's processors `rep movsb`, by which glibc
+/// before 2.39 copies them (its bug 30994) and musl always, is up to ten times as slow, by where in a
+/// page both sides begin and whose cache they are in.
+static LOOPS: AtomicU8 = AtomicU8::new(0);
+
+/// Of an AMD processor, or one that Hygon makes after it.
+fn is_amds() -> bool {
+    let vendor = core::arch::x86_64::__cpuid(0);
+    let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+    [*b"AuthenticAMD", *b"HygonGenuine"].iter().any(|amds| name.as_flattened() == amds)
+}
 
 unsafe extern "C" {
     /// Copies `len` bytes; `theirs` is whichever of the two is the program's. To
@@ -171,6 +230,7 @@ fn set_kernel_action(signal: c_int, action: [u64; 4]) {
 
 /// When the library is loaded: a sandbox that the program sets up later may forbid it.
 pub fn start() {
+    LOOPS.store(u8::from(is_amds()), Ordering::Relaxed);
     for signal in [SIGSEGV, SIGBUS] {
         installed(signal, |_| false);
     }

@@ -80,7 +80,7 @@ impl Cost {
         };
         let above = curve.iter().position(|(size, _)| *size >= len);
         match above {
-            Some(0) => curve[0].1,
+            Some(at) if at == 0 || curve[at].0 == len => curve[at].1,
             Some(at) => {
                 let ((low, low_ns), (high, high_ns)) = (curve[at - 1], curve[at]);
                 let low = low.max(1.0);
