@@ -142,6 +142,20 @@ fn every_kernel_is_verified_and_every_path_proven() {
     }
 
     let path = folder.path().join("report.json");
+    let words = ["lab", "advise", "--workers", "2", "--compute-ms", "1", "--message-bytes", "4096"];
+    let mut advised = Command::new(artefact("yasmin"));
+    let advised = advised.args(words).arg("--json").arg("--report").arg(&path).output().unwrap();
+    assert!(advised.status.success(), "{}", String::from_utf8_lossy(&advised.stderr));
+    let advice: Value = serde_json::from_slice(&advised.stdout).unwrap();
+    let ways = advice["ways"].as_array().unwrap();
+    let step = |name: &str| {
+        let way = ways.iter().find(|way| way["name"] == name);
+        way.and_then(|way| way["step_ns"].as_f64()).unwrap_or_else(|| panic!("{name}: {advice}"))
+    };
+    assert!(step("threads or segments") < step("openmpi over tcp, containers"), "{advice}");
+    assert_eq!(step("one worker"), 1e6);
+    assert!(advice["sentence"].as_str().unwrap().starts_with("With 2 workers"), "{advice}");
+
     let compared =
         Command::new(artefact("yasmin")).args(["lab", "compare"]).args([&path, &path]).output();
     let compared = compared.unwrap();
@@ -229,6 +243,10 @@ fn what_cannot_be_is_named() {
         (&["--only", "moon"][..], "moon"),
         (&["--plan", "/nowhere.toml"], "/nowhere.toml"),
         (&["peers", "--only", "moon"], "moon"),
+        (
+            &["advise", "--workers", "2", "--compute-ms", "1", "--message-bytes", "1"],
+            "--only pingpong",
+        ),
         (&["compare", "/nowhere.json", "/nowhere.json"], "/nowhere.json"),
     ] {
         let mut command = Command::new(artefact("yasmin"));

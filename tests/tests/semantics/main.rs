@@ -6,6 +6,7 @@
 
 mod c;
 mod cancel;
+mod copies;
 mod differences;
 mod ends;
 mod faults;

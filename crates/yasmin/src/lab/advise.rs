@@ -9,7 +9,8 @@
 //! one(len) is the time of one message. In MPI it is half of the ping-pong's measured round trip,
 //! between measured sizes by ratios; beyond the last size its rate stays. Threads and segments write
 //! once and read once in one memory: two cache lines, and `len` at the rate of two copies. Nothing
-//! overlaps, and no step waits for a late worker: times are the best that can be.
+//! overlaps, and no step waits for a late worker: times are the best that can be, and their order is
+//! what to go by.
 
 use std::path::Path;
 
