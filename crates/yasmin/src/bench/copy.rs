@@ -26,8 +26,8 @@ struct Side {
 const PAGE_BYTES: usize = 4096;
 
 impl Side {
-    /// Message and ring are half a page apart: where both are at about the same place of a page,
-    /// the copy instruction of some processors is ten times as slow, which is no limit of memory.
+    /// Message and ring are half a page apart: where the ring begins some bytes behind the message
+    /// within a page, AMD's copy instruction is 20 times as slow, which is no limit of memory.
     fn new(len_bytes: usize) -> Self {
         let room = vec![1; len_bytes + PAGE_BYTES];
         let ring = vec![2; RING_BYTES];
