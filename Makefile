@@ -29,6 +29,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 RELEASE = $(TARGET)/release
+# What drives what RELEASE holds.
+E2E = test -p yasmin-tests --profile e2e
 
 # Options for the demo, as in: make demo DEMO="--quick --out /tmp/report"
 DEMO ?=
@@ -164,34 +166,33 @@ loom: needs-build
 
 # Random programs of socket calls, on plain TCP and under the library, for so many seconds.
 differential: build
-	YASMIN_DIFFERENTIAL_S=$(SECONDS) $(CARGO) test -p yasmin-tests --release \
-		--test differential -- --nocapture
+	YASMIN_DIFFERENTIAL_S=$(SECONDS) $(CARGO) $(E2E) --test differential -- --nocapture
 
 # Whether these programs find what they are for.
 mutants: build
 	python3 tests/mutants/run.py --bin $(RELEASE) --work $(TARGET)/mutants $(MUTANTS) --program \
-		"$$($(CARGO) test -p yasmin-tests --release --no-run --test differential 2>&1 | sed -n 's/.*(\(.*\))$$/\1/p')"
+		"$$($(CARGO) $(E2E) --no-run --test differential 2>&1 | sed -n 's/.*(\(.*\))$$/\1/p')"
 
 # Nothing that libc or the kernel has goes past the library without a reason.
 surface: build
 	python3 tests/surface/check.py $(RELEASE)/libyasmin.so
 
 e2e: build surface
-	$(CARGO) test -p yasmin-tests --release -- --test-threads=$(E2E_THREADS)
+	$(CARGO) $(E2E) --lib --test '*' -- --test-threads=$(E2E_THREADS)
 
 # All programs, the large ones too, and longer runs than the end-to-end tests'.
 jobs: needs-jobs build
 	rm -rf $(TARGET)/jobs
 	YASMIN_JOBS=all YASMIN_TEST_DEADLINE_S=300 YASMIN_JOBS_OUT=$(abspath $(TARGET)/jobs) \
-		$(CARGO) test -p yasmin-tests --release --test jobs -- --test-threads=1; \
-	result=$$?; $(CARGO) run -q -p yasmin-tests --release --bin jobs-table -- \
+		$(CARGO) $(E2E) --test jobs -- --test-threads=1; \
+	result=$$?; $(CARGO) run -q -p yasmin-tests --profile e2e --bin jobs-table -- \
 		$(abspath $(TARGET)/jobs) >docs/programs.md; exit $$result
 
 # As often as in the tests, times this.
 SOAK ?= 100
 
 soak: build
-	YASMIN_SOAK=$(SOAK) $(CARGO) test -p yasmin-tests --release --test soak -- --include-ignored --nocapture
+	YASMIN_SOAK=$(SOAK) $(CARGO) $(E2E) --test soak -- --include-ignored --nocapture
 
 # Rounds, each with and without the library; wants a silent machine.
 COST ?= 5

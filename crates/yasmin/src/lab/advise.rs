@@ -12,47 +12,13 @@
 //! overlaps, and no step waits for a late worker: times are the best that can be, and their order is
 //! what to go by.
 
-use std::path::Path;
-
-use anyhow::{Context, bail};
-use serde::{Deserialize, Serialize};
+use anyhow::bail;
+use serde::Serialize;
 
 use super::cli::Advise;
-use super::report::FORMAT;
+use super::seen::{Seen, SeenOutcome, SeenSize, read};
 use crate::bench::{self, Limits};
 use yasmin_measure::{cpus, figure, table};
-
-/// What advice needs of a report.
-#[derive(Deserialize)]
-struct Seen {
-    format: u32,
-    outcomes: Vec<SeenOutcome>,
-}
-
-#[derive(Deserialize)]
-struct SeenOutcome {
-    kernel: String,
-    arguments: Vec<String>,
-    placement: String,
-    model: String,
-    path: String,
-    workers: u32,
-    proven: bool,
-    seconds: Option<SeenSpread>,
-    #[serde(default)]
-    points: Vec<SeenSize>,
-}
-
-#[derive(Deserialize)]
-struct SeenSpread {
-    median: f64,
-}
-
-#[derive(Deserialize)]
-struct SeenSize {
-    len_bytes: u64,
-    latency_ns: SeenSpread,
-}
 
 /// A job, by its steps.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -161,20 +127,6 @@ pub fn run(options: &Advise) -> anyhow::Result<()> {
         print!("{}", draw(&advice));
     }
     Ok(())
-}
-
-fn read(path: &Path) -> anyhow::Result<Seen> {
-    let file = || path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| {
-        format!("cannot read {}; yasmin lab --quick --only pingpong,heat makes a report", file())
-    })?;
-    let reader = &mut serde_json::Deserializer::from_str(&text);
-    let seen: Seen = serde_path_to_error::deserialize(reader)
-        .with_context(|| format!("{} is no report of the lab", file()))?;
-    if seen.format != FORMAT {
-        bail!("{}: format {} is not {FORMAT}, which this command reads", file(), seen.format);
-    }
-    Ok(seen)
 }
 
 fn name(outcome: &SeenOutcome) -> String {
@@ -353,13 +305,13 @@ mod tests {
     fn heat_is_checked_against_runs_of_its_own() {
         let outcome = |kernel: &str, model: &str, path: &str, workers: u32, more: &str| {
             format!(
-                r#"{{"kernel": "{kernel}", "model": "{model}", "path": "{path}", "workers": {workers},
+                r#"{{"name": "", "kernel": "{kernel}", "model": "{model}", "path": "{path}", "workers": {workers},
                 "placement": "native", "proven": true, {more}}}"#
             )
         };
-        let heat = r#""arguments": ["100", "10"], "seconds": {"median": "#;
+        let heat = r#""arguments": ["100", "10"], "seconds": {"min": 0, "max": 1, "median": "#;
         let text = format!(
-            r#"{{"format": 1, "outcomes": [{}, {}, {}]}}"#,
+            r#"{{"format": 1, "environment": {{}}, "outcomes": [{}, {}, {}]}}"#,
             outcome("heat", "serial", "memory", 1, &format!("{heat} 0.001}}")),
             outcome("heat", "openmpi", "tcp", 2, &format!("{heat} 0.0006}}")),
             outcome(
@@ -368,7 +320,7 @@ mod tests {
                 "tcp",
                 2,
                 r#""arguments": ["pingpong", "800"], "points":
-                [{"len_bytes": 800, "latency_ns": {"median": 10000.0}}]"#
+                [{"len_bytes": 800, "latency_ns": {"median": 10000.0, "min": 0, "max": 1}}]"#
             )
         );
         let seen: Seen = serde_json::from_str(&text).unwrap();

@@ -1,47 +1,13 @@
 //! `yasmin lab compare`: the figures of two reports side by side.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use serde::Deserialize;
 
 use super::cli::Compare;
-use super::report::FORMAT;
+use super::seen::{Seen, SeenSpread, read};
 use yasmin_measure::figure;
-
-/// What a comparison needs of a report.
-#[derive(Deserialize)]
-struct Seen {
-    format: u32,
-    environment: serde_json::Map<String, serde_json::Value>,
-    outcomes: Vec<SeenOutcome>,
-}
-
-#[derive(Deserialize)]
-struct SeenOutcome {
-    name: String,
-    arguments: Vec<String>,
-    proven: bool,
-    seconds: Option<SeenSpread>,
-    #[serde(default)]
-    points: Vec<SeenSize>,
-}
-
-#[derive(Deserialize)]
-struct SeenSize {
-    len_bytes: u64,
-    latency_ns: SeenSpread,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct SeenSpread {
-    median: f64,
-    min: f64,
-    max: f64,
-}
 
 /// A time, in nanoseconds, and whether its path was proven.
 type Figures = BTreeMap<String, (SeenSpread, bool)>;
@@ -62,18 +28,6 @@ pub fn run(options: &Compare) -> anyhow::Result<()> {
     }
     println!("{}", draw(&old, &new).trim_fmt());
     Ok(())
-}
-
-fn read(path: &Path) -> anyhow::Result<Seen> {
-    let file = || path.display().to_string();
-    let text = fs::read_to_string(path).with_context(file)?;
-    let reader = &mut serde_json::Deserializer::from_str(&text);
-    let seen: Seen = serde_path_to_error::deserialize(reader)
-        .with_context(|| format!("{} is no report of the lab", path.display()))?;
-    if seen.format != FORMAT {
-        bail!("{}: format {} is not {FORMAT}, which this command reads", file(), seen.format);
-    }
-    Ok(seen)
 }
 
 /// Every time in a report by its name, in which sizes are, too.
@@ -132,6 +86,7 @@ fn show(spread: SeenSpread) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::FORMAT;
     use super::*;
 
     fn report(median: f64, proven: bool) -> Seen {
@@ -140,8 +95,11 @@ mod tests {
             "format": FORMAT,
             "environment": {},
             "outcomes": [
-                {"name": "heat/x", "arguments": ["9"], "proven": proven, "seconds": spread(median)},
-                {"name": "imb/x", "arguments": [], "proven": true, "points":
+                {"name": "heat/x", "kernel": "heat", "arguments": ["9"], "placement": "native",
+                    "model": "mpi", "path": "tcp", "workers": 2, "proven": proven,
+                    "seconds": spread(median)},
+                {"name": "imb/x", "kernel": "imb", "arguments": [], "placement": "native",
+                    "model": "mpi", "path": "tcp", "workers": 2, "proven": true, "points":
                     [{"len_bytes": 8, "latency_ns": spread(1000.0)}]},
             ],
         }))
@@ -158,15 +116,5 @@ mod tests {
         assert!(!table(1.1, true).contains("slower"));
         assert!(table(2.0, false).contains("NOT PROVEN"));
         assert!(table(1.0, true).contains("imb/x, 8 B"));
-    }
-
-    #[test]
-    fn another_file_is_no_report() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.json");
-        fs::write(&path, r#"{"format": 1, "environment": {}}"#).unwrap();
-        assert!(format!("{:#}", read(&path).err().unwrap()).contains("outcomes"));
-        fs::write(&path, r#"{"format": 99, "environment": {}, "outcomes": []}"#).unwrap();
-        assert!(format!("{:#}", read(&path).err().unwrap()).contains("99"));
     }
 }

@@ -20,6 +20,7 @@ mod proof;
 mod published;
 mod report;
 mod rings;
+mod seen;
 mod site;
 mod sockmap;
 mod table;

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::report::{Outcome, Report};
 use yasmin_measure::figure;
-use yasmin_measure::spread::Spread;
+use yasmin_measure::table::spread;
 
 const HEADINGS: [&str; 6] = ["", "time", "other figures", "by ring", "sent on interfaces", "path"];
 
@@ -66,11 +66,4 @@ fn others(outcome: &Outcome) -> Vec<String> {
     let connections = outcome.connections_s.as_ref();
     let connections_s = connections.map(|rate| figure::per_second(rate.median));
     mops.into_iter().chain(connections_s).chain(bytes_s).chain(messages_s).collect()
-}
-
-pub fn spread(spread: &Spread, show: impl Fn(f64) -> String) -> String {
-    if spread.samples.is_empty() {
-        return "-".to_owned();
-    }
-    format!("{} [{} {}]", show(spread.median), show(spread.min), show(spread.max))
 }
