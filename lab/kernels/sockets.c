@@ -11,19 +11,11 @@
  *   sockets measure ADDRESS latency|bandwidth LEN  one of them, for a second
  *   sockets measure ADDRESS connections COUNT
  *
- * ADDRESS is a.b.c.d:PORT for TCP, or a path that begins with / for a Unix socket. The server
- * prints "listens" once it does, and ends with its first client. It sends back what it gets in a
- * latency run; of a bandwidth run it looks at each byte, untimed, in a last message.
+ * ADDRESS is as in sockets.h. The server prints "listens" once it does, and ends with its first
+ * client. It sends back what it gets in a latency run; of a bandwidth run it looks at each byte,
+ * untimed, in a last message.
  */
-#include "lab.h"
-
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
+#include "sockets.h"
 
 enum { WINDOW = 64 };
 
@@ -42,84 +34,6 @@ struct plan {
 	long answer_len;
 };
 
-union address {
-	struct sockaddr any;
-	struct sockaddr_in tcp;
-	struct sockaddr_un unix_path;
-};
-
-static socklen_t address_of(const char *text, union address *address)
-{
-	char host[64];
-	const char *colon = strrchr(text, ':');
-
-	memset(address, 0, sizeof(*address));
-	if (*text == '/') {
-		if (strlen(text) >= sizeof(address->unix_path.sun_path))
-			lab_die("the path is too long", text);
-		address->unix_path.sun_family = AF_UNIX;
-		strcpy(address->unix_path.sun_path, text);
-		return sizeof(address->unix_path);
-	}
-	if (!colon || colon - text >= (long)sizeof(host))
-		lab_die("neither a.b.c.d:PORT nor a path", text);
-	memcpy(host, text, (size_t)(colon - text));
-	host[colon - text] = '\0';
-	address->tcp.sin_family = AF_INET;
-	address->tcp.sin_port = htons((uint16_t)lab_number(colon + 1, 1, 65535));
-	if (inet_pton(AF_INET, host, &address->tcp.sin_addr) != 1)
-		lab_die("no IPv4 address", host);
-	return sizeof(address->tcp);
-}
-
-static void need(int done, const char *what)
-{
-	if (!done)
-		lab_die(what, strerror(errno));
-}
-
-static int open_socket(const union address *address)
-{
-	int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	need(fd >= 0, "socket");
-	return fd;
-}
-
-static void send_at_once(int fd, const union address *address)
-{
-	int on = 1;
-
-	if (address->any.sa_family == AF_INET)
-		need(!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)), "TCP_NODELAY");
-}
-
-static void put(int fd, const void *bytes, long len)
-{
-	for (long done = 0; done < len;) {
-		ssize_t now = send(fd, (const char *)bytes + done, (size_t)(len - done), MSG_NOSIGNAL);
-
-		if (now < 0 && errno == EINTR)
-			continue;
-		need(now > 0, "send");
-		done += now;
-	}
-}
-
-static void get(int fd, void *bytes, long len)
-{
-	for (long done = 0; done < len;) {
-		ssize_t now = recv(fd, (char *)bytes + done, (size_t)(len - done), 0);
-
-		if (now < 0 && errno == EINTR)
-			continue;
-		if (now == 0)
-			lab_die("recv", "the other side has gone");
-		need(now > 0, "recv");
-		done += now;
-	}
-}
-
 static unsigned char byte_of(long at, long len)
 {
 	return (unsigned char)(at * 7 + len);
@@ -137,11 +51,9 @@ static int is_intact(const unsigned char *bytes, long len)
 static void serve_new_connections(int listener, long count, const union address *address)
 {
 	for (long done = 0; done < count; done++) {
-		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+		int fd = accepted(listener, address);
 		char byte;
 
-		need(fd >= 0, "accept");
-		send_at_once(fd, address);
 		get(fd, &byte, 1);
 		put(fd, &byte, 1);
 		close(fd);
@@ -152,17 +64,9 @@ static int serve(const char *where)
 {
 	union address address;
 	socklen_t address_len = address_of(where, &address);
-	int listener = open_socket(&address), on = 1, fd;
+	int listener = listener_at(&address, address_len), fd = accepted(listener, &address);
 	struct plan plan;
 
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	need(!bind(listener, &address.any, address_len), "bind");
-	need(!listen(listener, SOMAXCONN), "listen");
-	printf("listens\n");
-	fflush(stdout);
-	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	need(fd >= 0, "accept");
-	send_at_once(fd, &address);
 	for (get(fd, &plan, sizeof(plan)); plan.answers; get(fd, &plan, sizeof(plan))) {
 		unsigned char *bytes;
 		unsigned char right;
@@ -228,15 +132,6 @@ struct client {
 	double moved;
 };
 
-static int connected(const struct client *client)
-{
-	int fd = open_socket(&client->address);
-
-	need(!connect(fd, &client->address.any, client->address_len), "connect");
-	send_at_once(fd, &client->address);
-	return fd;
-}
-
 static double one_run(struct client *client, struct plan plan, unsigned char *bytes)
 {
 	client->all++;
@@ -288,7 +183,7 @@ static void new_connections(struct client *client, long count)
 	put(client->fd, &plan, sizeof(plan));
 	begun = lab_now_s();
 	for (long done = 0; done < count; done++) {
-		int fd = connected(client);
+		int fd = connected(&client->address, client->address_len);
 		char sent = (char)done, came;
 
 		put(fd, &sent, 1);
@@ -306,7 +201,7 @@ static int measure(const char *where, const char *what, const char *number)
 	char cpus[LAB_CPUS_LEN];
 
 	client.address_len = address_of(where, &client.address);
-	client.fd = connected(&client);
+	client.fd = connected(&client.address, client.address_len);
 	if (!what) {
 		all_sizes(&client, lab_number(number, 1, 1 << 26));
 	} else if (!strcmp(what, "latency")) {

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use yasmin_tests::installed::find_or_say;
-use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::lab::{Folder, Knobs, Lab, artefact};
 use yasmin_tests::netns::{Net, free_port};
 use yasmin_tests::pattern::Pattern;
 use yasmin_tests::process::{Process, eventually};
@@ -354,4 +354,23 @@ fn only_one_side_has_the_library() {
         assert!(body == large, "the file has changed");
     }
     server.terminate();
+}
+
+/// What the demo measures itself by: with a system call of its own it would stay on TCP.
+#[test]
+fn the_ping_pong_of_the_demo() {
+    let lab = Lab::new(Net::Loopback, Knobs::default());
+    let port = free_port();
+    let address = SocketAddr::new(lab.a.v4(), port).to_string();
+    let pingpong = |site: &_, arguments: &[&str]| {
+        let words = ["pingpong"].iter().chain(arguments);
+        let words: Vec<String> = words.map(|&word| word.to_owned()).collect();
+        lab.start("pingpong", site, &artefact("yasmin"), &words)
+    };
+    let mut server = pingpong(&lab.a, &["serve", &address]);
+    server.wait_until_listening(&lab.a, port);
+    let before = lab.bytes_in_all();
+    pingpong(&lab.b, &["client", &address]).run();
+    let since = lab.bytes_in_all();
+    lab.assert_some_by_ring(since.ring - before.ring);
 }

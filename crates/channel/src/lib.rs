@@ -10,8 +10,9 @@ pub mod memfd;
 pub mod region;
 pub mod residue;
 pub mod side;
+mod sys;
 
-pub use syscalls::Errno;
+pub use sys::Errno;
 use yasmin_ring::{Block, Pages};
 use yasmin_wire::layout;
 

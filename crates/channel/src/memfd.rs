@@ -2,9 +2,8 @@
 
 use core::ffi::{CStr, c_int};
 
-use syscalls::{Errno, Sysno, syscall};
-
 use crate::region::Region;
+use crate::sys::{Errno, Sysno, syscall};
 
 const MFD_CLOEXEC: usize = 1;
 const MFD_ALLOW_SEALING: usize = 2;

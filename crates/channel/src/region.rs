@@ -6,8 +6,9 @@
 use core::ffi::c_int;
 use core::ptr::NonNull;
 
-use syscalls::{Errno, Sysno, syscall};
 use yasmin_wire::Medium;
+
+use crate::sys::{Errno, Sysno, syscall};
 
 const PROT_READ: usize = 1;
 const PROT_WRITE: usize = 2;

@@ -28,6 +28,11 @@ thread_word! {
     switches: u64
 }
 
+thread_word! {
+    /// When the thread had its CPU back after it gave it away for a slice; 0: not yet.
+    given: u64
+}
+
 /// Used only where the user gave a bound.
 static SHARE: Share = Share::new();
 
@@ -171,7 +176,10 @@ fn watch_unbounded(
             sys::sched_yield();
             // The kernel may count that as one.
             switches::set(0);
-            if watching.yielded(clock::ticks()) {
+            let mut back = given::get();
+            let gave_way = watching.yielded(clock::ticks(), &mut back);
+            given::set(back);
+            if gave_way {
                 return Watched::GaveWay;
             }
         }

@@ -9,6 +9,14 @@ const GAP_US: u64 = 300;
 /// and in one of its own the peer of a stream brings much.
 const GIVEN_US: u64 = 5000;
 
+/// For so long others may have had it as well. They get a time slice, 3 or 4 ms, for each yield:
+/// since Linux 6.18 who yields forfeits one of its own.
+const SLICE_US: u64 = 1000;
+
+/// Who ran for less than this part of such a slice, since it last gave one away, lost it to others.
+/// In that part a ring moves as many messages as TCP does in all of it.
+const RAN_PART: u64 = 16;
+
 /// Who gave way to others for some time does not watch for so many times as long, and longer each
 /// time it happens again soon: then giving way costs a small share of the time.
 const YIELD_PAYS: u64 = 4;
@@ -103,10 +111,16 @@ impl<'a> Watching<'a> {
     }
 
     /// This thread gave its CPU to the peer, and has it again. True: others than the peer had it
-    /// meanwhile, though what came since may look as if it had been worth it.
-    pub fn yielded(&mut self, now: u64) -> bool {
+    /// meanwhile, though what came since may look as if it had been worth it. `given`: when this
+    /// thread had its CPU back after it gave it away for a slice; 0: not yet.
+    pub fn yielded(&mut self, now: u64, given: &mut u64) -> bool {
         let gone = now.wrapping_sub(self.last);
-        let gave_way = gone > self.rate.us(GIVEN_US);
+        let mut gave_way = gone > self.rate.us(GIVEN_US);
+        if gone > self.rate.us(SLICE_US) {
+            let ran = self.last.saturating_sub(*given);
+            gave_way |= ran < gone / RAN_PART;
+            *given = now;
+        }
         if gave_way {
             self.crowding.found(now, gone.saturating_mul(YIELD_PAYS), self.rate);
         }
@@ -243,11 +257,30 @@ mod tests {
     #[test]
     fn who_gives_its_cpu_away_for_long_stops() {
         let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
-        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
-        assert!(!watching.yielded(us(5000)));
-        assert!(watching.yielded(us(10_001)));
+        let begun_us = 1_000_000;
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(begun_us), None);
+        assert!(!watching.yielded(us(begun_us + 5000), &mut 0));
+        let back_us = begun_us + 10_001;
+        assert!(watching.yielded(us(back_us), &mut 0));
         // Four times as long as the others had it.
-        assert!(crowding.lasts(us(10_001 + 39_000)) && !crowding.lasts(us(10_001 + 41_000)));
+        assert!(crowding.lasts(us(back_us + 40_000)) && !crowding.lasts(us(back_us + 41_000)));
+    }
+
+    #[test]
+    fn who_gives_slice_after_slice_away_stops() {
+        let crowding = Crowding::new();
+        // Gives 4 ms away, again and again, and has the CPU for `ran_us` between.
+        let gives = |ran_us: u64| {
+            let mut given = 0;
+            (1u64..4).any(|nth| {
+                let mut budget = Budget::new(us(50));
+                let begun = us(nth * (4000 + ran_us));
+                let mut watching = Watching::begin(&mut budget, &crowding, RATE, begun, None);
+                watching.yielded(begun + us(4000), &mut given)
+            })
+        };
+        assert!(!gives(260) && !crowding.lasts(us(20_000)));
+        assert!(gives(240) && crowding.lasts(us(13_000)));
     }
 
     /// The switches that a yield makes are none of the others'.
@@ -256,7 +289,7 @@ mod tests {
         let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
         let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
         assert_eq!(watching.looked(us(2), || 3), None);
-        assert!(!watching.yielded(us(3)));
+        assert!(!watching.yielded(us(3), &mut 0));
         assert_eq!(watching.looked(us(4), || 4), None);
         assert_eq!(watching.looked(us(2004), || 4), None);
         assert!(!crowding.lasts(us(2005)));

@@ -28,6 +28,13 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     let all = [
         Pairs { key: "pairs", name: "4 ping-pong pairs on 2 CPUs", pairs: 4, ..ALONE },
         Pairs { key: "one-cpu", name: "ping-pong, both sides on 1 CPU", cpus: 1, ..ALONE },
+        Pairs {
+            key: "one-cpu-hog",
+            name: "ping-pong, both sides and a hog on 1 CPU",
+            cpus: 1,
+            hogs: 1,
+            ..ALONE
+        },
         Pairs { key: "hogs", name: "ping-pong beside 2 CPU hogs", hogs: 2, ..ALONE },
         Pairs { key: "rate", name: "1000 requests a second", rate_hz: Some(1000), ..ALONE },
         Pairs {
