@@ -8,6 +8,7 @@
  *   mops M                  IS only: million keys ranked a second
  *   point LEN_BYTES NS BYTES_S MESSAGES_S    one message size; 0 where it has no meaning
  *   connections RATE        short ones a second
+ *   behaves NAME 0|1        whether something that programs rely on is as on TCP
  *   checked PASSED ALL      the kernel's own checks; it exits with 1 unless all passed
  */
 #ifndef LAB_H

@@ -14,6 +14,8 @@ pub struct Output {
     /// Short ones, a second.
     pub connections_s: Option<f64>,
     pub points: Vec<Point>,
+    /// What programs rely on, and whether it is as on TCP.
+    pub behaviours: Vec<(String, bool)>,
     /// Checks that the kernel made, all of which passed.
     pub checks: u64,
 }
@@ -68,6 +70,9 @@ impl Output {
                     }
                     output.points.push(point);
                 }
+                ("behaves", [name, verdict @ ("0" | "1")]) => {
+                    output.behaviours.push(((*name).to_owned(), *verdict == "1"));
+                }
                 ("checked", [passed, all]) => {
                     let passed: u64 = passed.parse().with_context(strange)?;
                     output.checks = all.parse().with_context(strange)?;
@@ -76,7 +81,8 @@ impl Output {
                     }
                 }
                 (
-                    "cpus" | "moved" | "seconds" | "mops" | "connections" | "point" | "checked",
+                    "cpus" | "moved" | "seconds" | "mops" | "connections" | "point" | "behaves"
+                    | "checked",
                     _,
                 ) => bail!(strange()),
                 _ => {}
@@ -87,7 +93,7 @@ impl Output {
             bail!("the kernel checked nothing");
         }
         let has_one = output.seconds.or(output.connections_s).is_some();
-        if !has_one && output.points.is_empty() {
+        if !has_one && output.points.is_empty() && output.behaviours.is_empty() {
             bail!("the kernel measured nothing");
         }
         Ok(output)
@@ -136,6 +142,9 @@ mod tests {
         assert_eq!((points[0].len_bytes, points[0].latency_ns), (8, 250.5));
         let output = Output::parse("connections 12.5\nmoved 0\nchecked 1 1\n").unwrap();
         assert_eq!(output.connections_s, Some(12.5));
+        let output =
+            Output::parse("behaves peek 1\nbehaves reset 0\nmoved 0\nchecked 2 2\n").unwrap();
+        assert_eq!(output.behaviours, [("peek".to_owned(), true), ("reset".to_owned(), false)]);
     }
 
     #[test]
@@ -152,6 +161,7 @@ mod tests {
             ("cpus 1 1", "cpus x 1"),
             ("mops 12.5", "point 8 0 0 0"),
             ("mops 12.5", "connections 0"),
+            ("mops 12.5", "behaves peek 2"),
         ] {
             assert!(Output::parse(&GOOD.replace(from, to)).is_err(), "{to}");
         }

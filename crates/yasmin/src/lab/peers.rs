@@ -18,13 +18,14 @@ use yasmin_measure::table::{self, gain};
 const LATENCY_BYTES: u64 = 64;
 const BANDWIDTH_BYTES: u64 = 64 << 10;
 
-pub const HEADINGS: [&str; 6] = [
+pub const HEADINGS: [&str; 7] = [
     "",
     "programs have to",
     "64 B, one way",
     "64 KiB messages",
     "short connections",
     "CPU time for 1 GiB",
+    "not as TCP does",
 ];
 
 pub fn run(options: &Common) -> anyhow::Result<()> {
@@ -124,6 +125,15 @@ impl<'a> Peer<'a> {
         Some(Spread::of(runs.iter().map(|run| each(run.moved_bytes, run.cpu_s)).collect()))
     }
 
+    /// What programs rely on in TCP and do not find here; `None`: nobody looked.
+    fn breaks(&self) -> Option<String> {
+        let mut tried = self.outcomes.iter().flat_map(|outcome| &outcome.behaviours).peekable();
+        tried.peek()?;
+        let broken = tried.filter(|behaviour| !behaviour.is_as_tcp);
+        let broken: Vec<&str> = broken.map(|behaviour| behaviour.name.as_str()).collect();
+        Some(if broken.is_empty() { "nothing".to_owned() } else { broken.join(", ") })
+    }
+
     fn is_proven(&self) -> bool {
         self.outcomes.iter().all(|outcome| outcome.proven)
     }
@@ -164,6 +174,7 @@ pub fn rows(report: &Report) -> Vec<Vec<String>> {
             of(peer.bytes_s(), tcp.and_then(Peer::bytes_s), false, figure::bytes_s),
             of(peer.connections_s(), tcp.and_then(Peer::connections_s), false, figure::per_second),
             of(cpu.0.as_ref(), cpu.1.as_ref(), true, |cpu_s| figure::nanoseconds(1e9 * cpu_s)),
+            peer.breaks().unwrap_or_else(|| "-".to_owned()),
         ]);
     }
     if let Some(limits) = &report.limits {
@@ -174,6 +185,7 @@ pub fn rows(report: &Report) -> Vec<Vec<String>> {
             figure::bytes_s(limits.two_copies_bytes_s),
             "-".to_owned(),
             "-".to_owned(),
+            String::new(),
         ]);
     }
     rows

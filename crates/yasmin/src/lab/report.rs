@@ -60,12 +60,21 @@ pub struct Outcome {
     pub connections_s: Option<Spread>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<Size>,
+    pub behaviours: Vec<Behaviour>,
     pub runs: Vec<Record>,
     /// Runs that did not end in their time, and were repeated.
     pub hung: u32,
     /// Whether the bytes of all runs went by the path that the name claims.
     pub proven: bool,
     pub failure: Option<String>,
+}
+
+/// Something that programs rely on in a TCP connection.
+#[derive(Serialize)]
+pub struct Behaviour {
+    pub name: String,
+    /// In every round.
+    pub is_as_tcp: bool,
 }
 
 /// One message size. Quantities without a meaning have no samples.
@@ -106,6 +115,7 @@ impl Outcome {
             mops: None,
             connections_s: None,
             points: Vec::new(),
+            behaviours: Vec::new(),
             runs: Vec::new(),
             hung: 0,
             proven: false,
@@ -147,6 +157,12 @@ impl Outcome {
                 if sample > 0.0 {
                     samples.add(sample);
                 }
+            }
+        }
+        for (name, is_as_tcp) in output.behaviours {
+            match self.behaviours.iter_mut().find(|known| known.name == name) {
+                Some(known) => known.is_as_tcp &= is_as_tcp,
+                None => self.behaviours.push(Behaviour { name, is_as_tcp }),
             }
         }
         self.worker_cpus = output.cpus;

@@ -11,7 +11,9 @@ pub enum Kernel {
     Is,
     Imb,
     Sockets,
-    /// The same over iceoryx2: `lab/iceoryx2`, which `make lab-peers` builds.
+    /// What programs rely on in a connection, tried one by one.
+    Behaviour,
+    /// `Sockets` over iceoryx2: `lab/iceoryx2`, which `make lab-peers` builds.
     Iceoryx2,
 }
 
@@ -59,6 +61,7 @@ impl Kernel {
             Self::Is => "is",
             Self::Imb => "imb",
             Self::Sockets => "sockets",
+            Self::Behaviour => "behaviour",
             Self::Iceoryx2 => "iceoryx2",
         }
     }
@@ -68,7 +71,7 @@ impl Kernel {
         match self {
             Self::Product | Self::Heat | Self::Is => &[Serial, OpenMp, OpenMpi, Mpich, Shmem],
             Self::Imb => &[OpenMpi, Mpich],
-            Self::Sockets => &[Sockets],
+            Self::Sockets | Self::Behaviour => &[Sockets],
             Self::Iceoryx2 => &[Iceoryx2],
         }
     }
