@@ -30,10 +30,6 @@ const TCP_AGAIN_US: u64 = 1_000_000;
 /// After this many full rings it asks for a larger one.
 const FULL_BEFORE_GROWTH: u32 = 2;
 
-/// By how much a ring grows at once: to 16 times its size. All of it is touched then, so not at once
-/// to the most; and each growth costs two parks, so not in smaller steps.
-const GROWTH_CLASSES: u8 = 4;
-
 /// What a call sends: the program's memory, or a file.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
@@ -406,13 +402,12 @@ impl Sink for Locked<'_, '_> {
         if self.is_grown() {
             return false;
         }
-        let class = self.sender.class();
-        let full = conn.tx.filled(class);
+        let full = conn.tx.full.fetch_add(1, Ordering::Relaxed) + 1;
         if full == FULL_BEFORE_GROWTH {
-            self.sender.want_class((class + GROWTH_CLASSES).min(conn.max_class()));
+            self.sender.want_class(conn.max_class());
         }
         // The broker has to be asked by the other side first: try now and then.
-        full > FULL_BEFORE_GROWTH && full.is_power_of_two()
+        full >= FULL_BEFORE_GROWTH && full.is_power_of_two() && full > 4
     }
 
     fn cut_short(&mut self) {
