@@ -197,12 +197,20 @@ fn peers_stand_side_by_side() {
     let folder = Folder::new();
     let mut command = Command::new(artefact("yasmin"));
     command.args(["lab", "peers", "--rounds", "1", "--out"]).arg(folder.path());
-    let only = "latency/native,bandwidth/containers,connections/native,mpi/openmpi";
+    let only = "latency/native,bandwidth/containers,connections/native,behaviour/native,mpi/openmpi";
     let output = command.args(["--only", only]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let report = report(folder.path());
     for outcome in outcomes(&report) {
         let path = outcome["path"].as_str().unwrap();
+        if let "tcp" | "rings" = path {
+            for behaviour in outcome["behaviours"].as_array().unwrap() {
+                let name = behaviour["name"].as_str().unwrap();
+                // What the kernel counts is what it carried.
+                let is_right = behaviour["is_as_tcp"] == true;
+                assert!(is_right || (path, name) == ("rings", "kernel-counters"), "{path}: {name}");
+            }
+        }
         // Where CPUs are crowded a receiver sleeps, and its bytes go by TCP.
         if path == "rings" {
             continue;
@@ -229,7 +237,7 @@ fn peers_stand_side_by_side() {
     assert!(ways.contains(&"sockmap") || said.contains("sockmap is left out"), "{said}");
     assert!(report["limits"]["cache_line_ns"].as_f64().unwrap() > 0.0);
     let text = String::from_utf8_lossy(&output.stdout);
-    for part in ["native, rings", "containers, Unix sockets", "be written for MPI", "two copies"] {
+    for part in ["native, rings", "containers, Unix sockets", "be written for MPI", "two copies", "not as TCP does"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
