@@ -197,7 +197,8 @@ fn peers_stand_side_by_side() {
     let folder = Folder::new();
     let mut command = Command::new(artefact("yasmin"));
     command.args(["lab", "peers", "--rounds", "1", "--out"]).arg(folder.path());
-    let only = "latency/native,bandwidth/containers,connections/native,behaviour/native,mpi/openmpi";
+    let only =
+        "latency/native,bandwidth/containers,connections/native,behaviour/native,mpi/openmpi";
     let output = command.args(["--only", only]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let report = report(folder.path());
@@ -237,7 +238,13 @@ fn peers_stand_side_by_side() {
     assert!(ways.contains(&"sockmap") || said.contains("sockmap is left out"), "{said}");
     assert!(report["limits"]["cache_line_ns"].as_f64().unwrap() > 0.0);
     let text = String::from_utf8_lossy(&output.stdout);
-    for part in ["native, rings", "containers, Unix sockets", "be written for MPI", "two copies", "not as TCP does"] {
+    for part in [
+        "native, rings",
+        "containers, Unix sockets",
+        "be written for MPI",
+        "two copies",
+        "not as TCP does",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
