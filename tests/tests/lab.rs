@@ -204,12 +204,17 @@ fn peers_stand_side_by_side() {
     let report = report(folder.path());
     for outcome in outcomes(&report) {
         let path = outcome["path"].as_str().unwrap();
-        if let "tcp" | "rings" = path {
-            for behaviour in outcome["behaviours"].as_array().unwrap() {
+        if outcome["experiment"] == "behaviour" {
+            let behaviours = outcome["behaviours"].as_array().unwrap();
+            assert_eq!(behaviours.len(), 18, "{outcome} {said}");
+            for behaviour in behaviours.iter().filter(|_| matches!(path, "tcp" | "rings")) {
                 let name = behaviour["name"].as_str().unwrap();
                 // What the kernel counts is what it carried.
                 let is_right = behaviour["is_as_tcp"] == true;
                 assert!(is_right || (path, name) == ("rings", "kernel-counters"), "{path}: {name}");
+            }
+            if path == "rings" {
+                assert!(outcome["runs"][0]["ring_bytes"].as_u64() > Some(0), "{outcome}");
             }
         }
         // Where CPUs are crowded a receiver sleeps, and its bytes go by TCP.
