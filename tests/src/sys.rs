@@ -246,14 +246,26 @@ pub fn set_timeout(fd: Fd, option: c_int, timeout_ms: i64) -> Result<()> {
     set_option(fd, libc::SOL_SOCKET, option, &time)
 }
 
-/// The kernel's state of the connection, as in TCP_INFO.
-pub fn tcp_state(fd: Fd) -> Result<u8> {
+/// struct tcp_info (linux/tcp.h), of which libc's is the beginning.
+fn tcp_info(fd: Fd) -> Result<[u8; 256]> {
     let mut info = [0u8; 256];
     let mut len = info.len() as socklen_t;
     let at = info.as_mut_ptr().cast();
     // SAFETY: `info` is `len` bytes and outlives the call.
     check_int(unsafe { libc::getsockopt(fd, libc::SOL_TCP, libc::TCP_INFO, at, &raw mut len) })?;
-    Ok(info[0])
+    Ok(info)
+}
+
+/// The kernel's state of the connection, as in TCP_INFO.
+pub fn tcp_state(fd: Fd) -> Result<u8> {
+    tcp_info(fd).map(|info| info[0])
+}
+
+/// Bytes that TCP_INFO counts: acknowledged, received, sent.
+pub fn tcp_counts(fd: Fd) -> Result<[u64; 3]> {
+    let info = tcp_info(fd)?;
+    let at = |at: usize| u64::from_ne_bytes(core::array::from_fn(|i| info[at + i]));
+    Ok([at(120), at(128), at(200)])
 }
 
 fn count_of(fd: Fd, request: libc::c_ulong) -> Result<usize> {

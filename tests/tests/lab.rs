@@ -209,9 +209,7 @@ fn peers_stand_side_by_side() {
             assert_eq!(behaviours.len(), 18, "{outcome} {said}");
             for behaviour in behaviours.iter().filter(|_| matches!(path, "tcp" | "rings")) {
                 let name = behaviour["name"].as_str().unwrap();
-                // What the kernel counts is what it carried.
-                let is_right = behaviour["is_as_tcp"] == true;
-                assert!(is_right || (path, name) == ("rings", "kernel-counters"), "{path}: {name}");
+                assert_eq!(behaviour["is_as_tcp"], true, "{path}: {name}");
             }
             if path == "rings" {
                 assert!(outcome["runs"][0]["ring_bytes"].as_u64() > Some(0), "{outcome}");

@@ -158,6 +158,12 @@ pub unsafe fn getsockopt(
     if ret != 0 {
         return ret;
     }
+    if (level, name) == (SOL_TCP, sys::TCP_INFO)
+        && let Entry::Conn(conn) = entry::get(fd)
+    {
+        // SAFETY: the kernel just wrote `len` bytes there.
+        unsafe { count_ring_bytes(conn, fd, value.cast(), (*len) as usize) };
+    }
     if let Some(own) = own_setting(fd, level, name) {
         // SAFETY: the kernel just wrote up to 4 bytes there.
         unsafe {
@@ -167,6 +173,29 @@ pub unsafe fn getsockopt(
         }
     }
     ret
+}
+
+/// Adds to the kernel's struct tcp_info what went by ring. What lies there is sent, acknowledged and
+/// received: no segment of it is on its way.
+///
+/// # Safety
+/// `info` is writable for `len` bytes.
+unsafe fn count_ring_bytes(conn: &'static Conn, fd: c_int, info: *mut u8, len: usize) {
+    let Some((read, unread)) = recv::ring_counts(conn, fd) else { return };
+    let Some(_pin) = conn.pin(fd) else { return };
+    let sent = conn.side().tx.ring_bytes.get();
+    let received = read.wrapping_add(u64::from(unread));
+    for (at, more) in
+        [(tcp::BYTES_ACKED, sent), (tcp::BYTES_SENT, sent), (tcp::BYTES_RECEIVED, received)]
+    {
+        if at + size_of::<u64>() <= len {
+            // SAFETY: inside what the kernel wrote.
+            unsafe {
+                let counter = info.add(at).cast::<u64>();
+                counter.write_unaligned(counter.read_unaligned().wrapping_add(more));
+            }
+        }
+    }
 }
 
 /// What the program has set, where the kernel has something else.

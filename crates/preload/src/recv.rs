@@ -507,12 +507,18 @@ pub fn inquiry(conn: &'static Conn, fd: c_int) -> c_int {
 
 /// Ring bytes that are unread.
 pub fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
-    let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
+    ring_counts(conn, fd).map_or(0, |(_, unread)| unread as c_int)
+}
+
+/// Bytes that were read from the ring, and that are unread there.
+pub fn ring_counts(conn: &'static Conn, fd: c_int) -> Option<(u64, u32)> {
+    let _rx = conn.lock_rx(fd).ok()?;
     let receiver = conn.receiver();
-    match receiver.look(|| conn.read_position()) {
-        Ok(_) => receiver.unread_bytes() as c_int,
+    let unread = match receiver.look(|| conn.read_position()) {
+        Ok(_) => receiver.unread_bytes(),
         Err(_) => 0,
-    }
+    };
+    Some((conn.side().rx.ring_bytes.get(), unread))
 }
 
 pub fn message(pieces: &mut [sys::IoVec]) -> MsgHdr {

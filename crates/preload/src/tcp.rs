@@ -14,10 +14,10 @@ use crate::sys::{
 use crate::timeout::Timeout;
 
 /// Offsets in struct tcp_info (linux/tcp.h).
-const BYTES_ACKED: usize = 120;
-const BYTES_RECEIVED: usize = 128;
+pub const BYTES_ACKED: usize = 120;
+pub const BYTES_RECEIVED: usize = 128;
 const NOTSENT_BYTES: usize = 144;
-const BYTES_SENT: usize = 200;
+pub const BYTES_SENT: usize = 200;
 const BYTES_RETRANS: usize = 208;
 /// What every supported kernel tells.
 const INFO_BYTES: usize = 216;

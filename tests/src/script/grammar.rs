@@ -22,6 +22,7 @@ nonblock NAME 0|1
 set NAME OPTION N
 get NAME OPTION
 names NAME
+counts NAME
 state NAME
 unread NAME
 unsent NAME

@@ -31,6 +31,42 @@ fn names_are_the_sockets_own() {
     });
 }
 
+/// TCP_INFO counts the bytes that a program sent and received, whichever way they went.
+#[test]
+fn bytes_are_counted() {
+    check(|duo| {
+        duo.warm("C");
+        let counts = |line: String| -> Vec<u64> {
+            line.split(' ').map(|count| count.parse().unwrap()).collect()
+        };
+        // Of the first, once all of it is acknowledged.
+        let both = |duo: &mut Duo| {
+            let one = eventually(
+                "the acknowledgement",
+                || Some(counts(duo.quiet_a("counts C"))).filter(|counts| counts[0] >= counts[2]),
+                String::new,
+            );
+            (one, counts(duo.quiet_b("counts C")))
+        };
+        let (one, two) = both(duo);
+        duo.a("send C 3000");
+        duo.b("recvall C 1000");
+        duo.b("send C 50");
+        duo.a("recvall C 50");
+        let (one_after, two_after) = both(duo);
+        assert_eq!((one_after[1], one_after[2]), (one[1] + 50, one[2] + 3000));
+        // What is unread has been received.
+        assert_eq!((two_after[1], two_after[2]), (two[1] + 3000, two[2] + 50));
+        // Once more when both directions went back to TCP.
+        duo.b("recvall C 2000");
+        duo.a("set C timestamp 1");
+        duo.a("send C 400");
+        duo.b("recvall C 400");
+        let (one_after, two_after) = both(duo);
+        assert_eq!((one_after[2], two_after[1]), (one[2] + 3400, two[1] + 3400));
+    });
+}
+
 #[test]
 fn options_are_the_programs_own() {
     check(|duo| {

@@ -253,6 +253,8 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
             let fd = script.object(name)?.fd;
             Ok(format!("{} {}", sys::getsockname(fd)?, sys::getpeername(fd)?))
         }
+        ["counts", name] => sys::tcp_counts(script.object(name)?.fd)
+            .map(|[acked, received, sent]| format!("{acked} {received} {sent}")),
         ["state", name] => sys::tcp_state(script.object(name)?.fd).map(|state| state.to_string()),
         ["unread", name] => sys::unread(script.object(name)?.fd).map(|len| len.to_string()),
         ["unsent", name] => sys::unacknowledged(script.object(name)?.fd).map(|len| len.to_string()),
