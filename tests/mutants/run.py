@@ -80,8 +80,8 @@ MUTANTS = {
     "passed-on": (
         "a socket that is passed on leaves nothing of what is unread",
         "passing.rs",
-        "!may_claim(via) || !leave(conn, fd)",
-        "may_claim(via) || !leave(conn, fd)",
+        "may_claim(via) && leave(conn, fd)",
+        "!may_claim(via) && leave(conn, fd)",
     ),
     "urgent": (
         "an urgent byte counts like any other",
@@ -98,7 +98,7 @@ MUTANTS = {
     "close-beside-read": (
         "a connection's memory goes while others look at it",
         "life.rs",
-        """    if !set::leave(fd) {
+        """    if !set::numbers::leave(fd) {
         return;
     }
     let is_unpinned = conn.await_pins();

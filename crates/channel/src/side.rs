@@ -68,7 +68,8 @@ pub struct Rx {
     /// Processes beyond the first that hold the end with the library. A process that is killed
     /// stays counted.
     pub more_holders: AtomicU32,
-    /// Not 0: a process without the library may hold the socket too.
+    /// `FOREIGN`: a process without the library may hold the socket too. `HELD_BACK`: a filter on it
+    /// drops what comes by TCP, until nothing is unread here.
     pub foreign: AtomicU32,
     /// Process that has it in an epoll set made since others hold it too; 0: none,
     /// `MANY_WATCHERS`: several. A set of one process knows nothing of another one's offer.
@@ -80,5 +81,9 @@ pub struct Rx {
 }
 
 pub const MANY_WATCHERS: u32 = u32::MAX;
+
+/// Of `Rx::foreign`.
+pub const FOREIGN: u32 = 1;
+pub const HELD_BACK: u32 = 2;
 
 const _: () = assert!(core::mem::size_of::<Side>() <= SIDE_BYTES);

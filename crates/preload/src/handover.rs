@@ -19,11 +19,13 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use yasmin_channel::side::FOREIGN;
+
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::image::Image;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
-use crate::{clock, holders, life, process, residue, set, table, tcp};
+use crate::{clock, filter, holders, life, process, residue, set, table, tcp};
 
 /// How long an exec waits for other processes to let go of what has bytes unread, all of its
 /// connections together.
@@ -208,10 +210,11 @@ fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Imag
             conn.one_more_holds();
             handed.counted.store(1, Ordering::Relaxed);
         }
-        Way::Start | Way::Borrowed => conn.side().rx.foreign.store(1, Ordering::Relaxed),
+        // Most of what is inherited nobody reads, unless it is put where the program looks for it.
+        Way::Start | Way::Borrowed => stays_here(conn, fd, handed.is_lent()),
         Way::Exec if is_heir => {}
         Way::Exec => {
-            conn.side().rx.foreign.store(1, Ordering::Relaxed);
+            stays_here(conn, fd, !conn.is_sole_holder());
             handed.counted.store(-1, Ordering::Relaxed);
             if conn.lets_go() {
                 tcp::reset(fd);
@@ -253,6 +256,16 @@ pub fn residue_for(
         residue::set(conn, number);
     }
     Some(number)
+}
+
+/// What is unread is read here or by nobody, and whoever else has the socket may not have the
+/// library. If that one is `to_read`, it finds nothing until it is.
+pub fn stays_here(conn: &'static Conn, fd: c_int, to_read: bool) {
+    conn.side().rx.foreign.fetch_or(FOREIGN, Ordering::SeqCst);
+    if to_read {
+        let is_own = residue_for(conn, fd, !process::is_borrowed(), false).is_some();
+        filter::holds_back(conn, fd, is_own);
+    }
 }
 
 /// Has the next program inherit what is unread. False: it stays here.

@@ -35,6 +35,7 @@ mod epoll_ctl;
 mod epoll_wait;
 mod exports;
 mod fault;
+mod filter;
 mod fork;
 mod guest;
 mod handover;

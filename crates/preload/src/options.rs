@@ -9,8 +9,8 @@ use crate::conn::{Conn, Unlocked};
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
-    broker, elsewhere, guest, handover, life, memory, process, real, recv, residue, set, settings,
-    table, tcp,
+    broker, elsewhere, filter, guest, handover, life, memory, process, real, recv, residue, set,
+    settings, table, tcp,
 };
 
 /// # Safety
@@ -295,7 +295,11 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
             conn.set_nonblocking(number != 0);
             return ret;
         }
-        (sys::FIONREAD, Some(conn)) => number.saturating_add(recv::ring_unread(conn, fd)),
+        (sys::FIONREAD, Some(conn)) => {
+            // It may ask again until there are as many as it needs.
+            filter::lets_through(conn, fd);
+            number.saturating_add(recv::ring_unread(conn, fd))
+        }
         // What lies in the ring stands before the mark.
         (sys::SIOCATMARK, Some(conn)) if number != 0 => {
             c_int::from(recv::before_tcp(conn, fd) == 0)

@@ -12,6 +12,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use yasmin_channel::residue::MARK;
+use yasmin_channel::side::FOREIGN;
 use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
 
 use crate::conn::Conn;
@@ -19,7 +20,7 @@ use crate::entry::{self, Entry};
 use crate::request::{Answer, Request};
 use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, call};
 use crate::{
-    broker, clock, conn, handover, image, life, process, promote, residue, set, table, tcp,
+    broker, clock, conn, filter, handover, image, life, process, promote, residue, set, table, tcp,
 };
 
 const SCM_RIGHTS: c_int = 1;
@@ -122,8 +123,10 @@ fn pass(fd: c_int, via: c_int) {
                 if conn.has_moved() {
                     // Whoever reads it would do so behind a gap.
                     tcp::reset(fd);
-                } else if !may_claim(via) || !leave(conn, fd) {
-                    conn.side().rx.foreign.store(1, Ordering::Relaxed);
+                } else if may_claim(via) && leave(conn, fd) {
+                    filter::holds_back(conn, fd, true);
+                } else {
+                    handover::stays_here(conn, fd, true);
                 }
             }
         }
@@ -277,6 +280,11 @@ fn claim(fd: c_int) -> Claimed {
 fn unmark(fd: c_int, left: u64, own: Option<residue::Settings>) {
     if left == 0 {
         let own = own.unwrap_or(residue::Settings { lowat: 0, linger: 0 });
+        if let Entry::Conn(conn) = entry::get(fd)
+            && conn.side().rx.foreign.load(Ordering::SeqCst) & FOREIGN == 0
+        {
+            filter::lets_through(conn, fd);
+        }
         residue::set_lowat(fd, own.lowat);
         residue::set_linger(fd, own.linger);
     }

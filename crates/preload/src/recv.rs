@@ -17,7 +17,7 @@ use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EAGAIN, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use crate::sys::{IoVec, MsgHdr, Ret, call};
-use crate::{clock, config, holders, life, memory, offer, real, set, spin, tcp};
+use crate::{clock, config, filter, holders, life, memory, offer, real, residue, set, spin, tcp};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
@@ -287,6 +287,10 @@ impl Source for Locked<'_, '_> {
         let view = self.receiver.look(|| conn.read_position());
         match view {
             Ok(View::Ring { unread_bytes }) => {
+                if self.io.flags & MSG_PEEK != 0 {
+                    // It may come again until it finds as many as it needs.
+                    filter::lets_through(conn, self.io.fd);
+                }
                 conn.rx.spin.won();
                 conn.note_ring_read(unread_bytes);
             }
@@ -339,6 +343,9 @@ impl Source for Locked<'_, '_> {
         }
         self.io.conn.follow_low_water(self.io.fd);
         self.io.conn.side().rx.ring_bytes.add(len as u64);
+        if self.receiver.is_never() && self.receiver.unread_bytes() == 0 {
+            residue::drained(self.io.conn, self.io.fd);
+        }
         let cpu = self.io.conn.shown_cpu();
         if self.receiver.block.receiver_cpu() != cpu {
             self.receiver.block.set_receiver_cpu(cpu);

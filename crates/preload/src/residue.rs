@@ -26,7 +26,7 @@ use yasmin_wire::layout::{self, class_bytes};
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::sys::{self, PollFd, SO_COOKIE, SO_LINGER, SOL_SOCKET, SOL_TCP, call};
-use crate::{process, table, tcp};
+use crate::{filter, process, table, tcp};
 
 /// How many can be inherited at a time.
 const NUMBERS: usize = 256;
@@ -95,8 +95,9 @@ pub fn has_passed() -> bool {
     HAS_PASSED.load(Ordering::Relaxed)
 }
 
-/// Nothing is unread any more, whoever claims it.
+/// Nothing is unread any more, whoever claims it. Parked for good.
 pub fn drained(conn: &Conn, fd: c_int) {
+    filter::lets_through(conn, fd);
     if has_passed()
         && lowat(fd) == Some(MARK)
         && let Some(settings) = settings_of(conn)

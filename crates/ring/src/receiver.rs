@@ -10,7 +10,7 @@ use crate::block::Block;
 use crate::memory::Memory;
 use crate::primitive::Ordering;
 use crate::stamps::Stamp;
-use crate::state::{ReceiverState, is_set, set};
+use crate::state::{ReceiverState, clear, is_set, set};
 
 /// One end's hold on the direction that it receives on. Made anew for each operation.
 pub struct Receiver<'a, M> {
@@ -258,6 +258,36 @@ impl<M: Memory> Receiver<'_, M> {
     /// Never offers again. Parks only if nothing new came; the caller looks and tries again.
     pub fn never_offer(&self) {
         set(&self.state.never);
+    }
+
+    /// Puts other bytes in the place of the unread ones: the `len_bytes` at `from`, at most what a
+    /// ring of `class` holds. The ring must be this end's alone by now, and parked for good: a copy
+    /// that the peer does not see.
+    ///
+    /// # Safety
+    /// `from` is readable for `len_bytes`.
+    pub unsafe fn refill(&self, class: u8, from: *const u8, len_bytes: u32) {
+        let state = self.state;
+        let class = class.min(self.max_class).min(MAX_CLASS);
+        let size = class_bytes(class);
+        let (head, len_bytes) = (state.head.position(), len_bytes.min(size));
+        let at = head.offset(size);
+        let first = len_bytes.min(size - at);
+        // For who finds the lock of a killed process: some of the bytes may be old, some new.
+        set(&state.broken);
+        // SAFETY: both pieces are inside the ring and inside `len_bytes`.
+        unsafe {
+            self.memory.copy_in(at, from, first as usize);
+            self.memory.copy_in(0, from.add(first as usize), (len_bytes - first) as usize);
+        }
+        let tail = head.plus(u64::from(len_bytes));
+        let raw = Word { state: State::Parked, class, tail }.encode();
+        state.tail_seen.set_position(tail);
+        state.class.store(u32::from(class), Relaxed);
+        state.tcp_left.set(0);
+        state.word_seen.set(raw);
+        self.block.word.store(raw, Ordering::Release);
+        clear(&state.broken);
     }
 
     /// Whether TCP has it all from now on: parked for good.

@@ -241,6 +241,40 @@ fn honest(start: u64, steps: &[Step]) {
     world.settle();
 }
 
+/// What is unread and what was read from TCP, in a ring of another class.
+fn refilled(start: u64, class: u8, sent: u32, taken: u32, read_from_tcp: usize) {
+    let direction = Direction::new(start, MAX_CLASS);
+    let (sender, receiver) = (direction.tx(), direction.rx());
+    assert!(receiver.offer(class));
+    let Ok(Room::Ring(write)) = sender.room(1) else { panic!("it was offered") };
+    let bytes: Vec<u8> = (0..sent).map(byte_at).collect();
+    // SAFETY: that many.
+    unsafe { sender.fill(&write, 0, bytes.as_ptr(), bytes.len()) };
+    assert_eq!(sender.publish(&write, sent, 0), Ok(Publish::Done));
+    let view = receiver.look(|| Some(0));
+    assert_eq!(view, Ok(View::Ring { unread_bytes: sent }));
+    receiver.consume(taken);
+    receiver.never_offer();
+    receiver.park();
+    let end = sent as usize + read_from_tcp;
+    let all: Vec<u8> = (taken as usize..end).map(byte_at).collect();
+    // SAFETY: that many.
+    unsafe { receiver.refill(MAX_CLASS, all.as_ptr(), all.len() as u32) };
+    let mut read = Vec::new();
+    while let Ok(View::Ring { unread_bytes }) = receiver.look(|| Some(0)) {
+        let mut piece = vec![0; (unread_bytes as usize).min(1500)];
+        // SAFETY: that many.
+        assert_eq!(unsafe { receiver.peek(0, piece.as_mut_ptr(), piece.len()) }, piece.len());
+        receiver.consume(piece.len() as u32);
+        // As whoever takes the lock of a killed process.
+        receiver.recover(|| Some(0));
+        read.append(&mut piece);
+    }
+    assert_eq!(receiver.look(|| Some(0)), Ok(View::Tcp));
+    assert_eq!(read, all);
+    assert!(receiver.is_settled());
+}
+
 fn start() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), any::<u64>(), (0u64..20_000).prop_map(|less| (1 << 58) - 1 - less)]
 }
@@ -254,6 +288,16 @@ proptest! {
         steps in prop::collection::vec(step(), 1..3000),
     ) {
         honest(start, &steps);
+    }
+
+    #[test]
+    fn a_ring_is_refilled(
+        start in start(),
+        class in 0..=MAX_CLASS,
+        (sent, taken) in (1u32..=4096).prop_flat_map(|sent| (Just(sent), 0..sent)),
+        read_from_tcp in 0usize..=12_000,
+    ) {
+        refilled(start, class, sent, taken, read_from_tcp);
     }
 
     #[test]

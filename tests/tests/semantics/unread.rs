@@ -235,6 +235,32 @@ fn unread_bytes_survive_exec_before_the_parents_close() {
     });
 }
 
+/// A program without the library finds nothing to read as long as its parent has bytes unread, and
+/// then what comes behind them.
+#[test]
+fn unread_bytes_come_before_a_plain_program_reads_on() {
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    if lab.mode == Mode::Tcp {
+        return;
+    }
+    let mut duo = Duo::new(lab, peer!("script"));
+    duo.warm("C");
+    duo.b("cloexec C 0");
+    duo.b("fork P");
+    duo.a("send C 5000");
+    assert_eq!(duo.b("in P exec plain"), "ok");
+    duo.a("send C 300");
+    duo.a("poll C in 100");
+    assert_eq!(duo.b("in P recv C 10 dontwait"), "EAGAIN");
+    assert_eq!(duo.b("recvall C 5000"), "5000");
+    assert_eq!(duo.b("in P recvall C 300"), "300");
+    duo.a("send C 100");
+    assert_eq!(duo.b("recvall C 100"), "100");
+    duo.b("in P close C");
+    duo.b("close C");
+    assert_eq!(duo.a("recv C 10"), "0");
+}
+
 /// Without the library a program cannot have what is in the ring: it gets a reset, not a gap.
 #[test]
 fn unread_bytes_are_never_a_silent_gap() {
@@ -262,21 +288,36 @@ fn unread_bytes_are_never_a_silent_gap() {
     }
 }
 
-/// Nor one that gets it over a Unix socket: nobody claims what was left for it, within seconds.
+/// What the peer sends, and when: into the ring alone, more than it holds, once the socket is passed.
+const AROUND_THE_PASSING: [(&str, &str); 4] = [
+    ("send C 5000", ""),
+    ("send C 50000", ""),
+    ("send C 5000", "send C 300"),
+    ("send C 50000", "send C 300"),
+];
+
+/// Nor one that gets it over a Unix socket: nobody claims what was left for it, within seconds, and
+/// meanwhile TCP has nothing to give.
 #[test]
 fn unread_bytes_passed_to_a_program_without_the_library() {
-    for keeps in [false, true] {
+    for ((before, after), keeps) in
+        AROUND_THE_PASSING.into_iter().flat_map(|sends| [(sends, false), (sends, true)])
+    {
         let lab = Lab::new(Net::Loopback, Knobs::at_once());
         if lab.mode == Mode::Tcp {
             return;
         }
+        let what = format!("{before}, {after}, keeps: {keeps}");
         let mut duo = Duo::new(lab, peer!("script"));
         duo.b("pair U V");
         duo.b("spawn P plain");
         duo.warm("C");
-        duo.a("send C 5000");
+        duo.a(before);
         duo.b("give U C");
         duo.b("in P take V C");
+        if !after.is_empty() {
+            duo.a(after);
+        }
         if keeps {
             // Longer than anybody may take to claim it: it is still there for the one who keeps.
             duo.a("poll C in 6000");
@@ -284,9 +325,72 @@ fn unread_bytes_passed_to_a_program_without_the_library() {
         }
         duo.b("close C");
         duo.b("in P poll C in 8000");
-        assert_eq!(duo.b("in P recv C 10"), "ECONNRESET", "keeps: {keeps}");
-        assert_eq!(duo.a("recv C 10"), "ECONNRESET", "keeps: {keeps}");
+        assert_eq!(duo.b("in P recv C 10"), "ECONNRESET", "{what}");
+        assert_eq!(duo.a("recv C 10"), "ECONNRESET", "{what}");
     }
+}
+
+fn bytes_of(send: &str) -> u32 {
+    send.rsplit(' ').next().and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
+/// Who keeps what it has passed on reads all of it, and then the other one reads on.
+#[test]
+fn unread_bytes_passed_on_and_kept() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("spawn P plain");
+        duo.b("spawn Q");
+        for (before, after) in AROUND_THE_PASSING {
+            for other in ["P", "Q"] {
+                duo.warm("C");
+                duo.a(before);
+                duo.b("give U C");
+                duo.b(&format!("in {other} take V C"));
+                if !after.is_empty() {
+                    duo.a(after);
+                }
+                duo.b("recvall C 2500");
+                duo.b(&format!("recvall C {}", bytes_of(before) + bytes_of(after) - 2500));
+                duo.a("send C 100");
+                duo.b(&format!("in {other} recvall C 100"));
+                duo.a("send C 100");
+                duo.b("recvall C 100");
+                duo.b(&format!("in {other} send C 10"));
+                duo.a("recvall C 10");
+                duo.b(&format!("in {other} close C"));
+                duo.b("close C");
+                duo.a("recv C 10");
+                duo.a("close C");
+            }
+        }
+    });
+}
+
+/// With the library the other one reads all of it.
+#[test]
+fn unread_bytes_passed_on() {
+    check(|duo| {
+        duo.b("pair U V");
+        duo.b("spawn P");
+        for (before, after) in AROUND_THE_PASSING {
+            duo.warm("C");
+            duo.a(before);
+            duo.b("give U C");
+            duo.b("close C");
+            if !after.is_empty() {
+                duo.a(after);
+            }
+            duo.b("in P take V C");
+            duo.b("in P recv C 100 peek");
+            duo.b(&format!("in P recvall C {}", bytes_of(before) + bytes_of(after)));
+            duo.b("in P send C 10");
+            duo.a("recvall C 10");
+            duo.b("in P close C");
+            duo.a("recv C 10");
+            duo.a("close C");
+        }
+    });
 }
 
 /// Of whoever has connected to a Unix socket it is known whether it has the library.

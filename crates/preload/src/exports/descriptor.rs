@@ -9,7 +9,7 @@ use crate::guest::Accepted;
 use crate::memory;
 use crate::set::{self};
 use crate::sys::{self, call};
-use crate::{elsewhere, guest, options, process, promote, real, table};
+use crate::{elsewhere, filter, guest, options, process, promote, real, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
@@ -162,7 +162,10 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const c_void, len: u32) -> c_
     }
     match entry {
         // The only connect that works on a connection dissolves it (AF_UNSPEC).
-        Entry::Conn(conn) if ret == 0 => conn.dissolve(fd),
+        Entry::Conn(conn) if ret == 0 => {
+            conn.dissolve(fd);
+            filter::lets_through(conn, fd);
+        }
         Entry::Nothing | Entry::Fresh if begun && is_ip(memory::get(addr.cast())) => {
             process::refresh();
             if !process::is_borrowed() {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use yasmin_channel::region::{self, Region};
 use yasmin_channel::residue::{CHANNEL_AT, SIDE_AT};
-use yasmin_channel::side::Side;
+use yasmin_channel::side::{FOREIGN, HELD_BACK, Side};
 use yasmin_control::{Decline, FromBroker, Socket};
 use yasmin_wire::layout::{MAX_CLASS, channel_bytes};
 
@@ -255,9 +255,10 @@ fn moved(memfd: &OwnedFd) -> Option<OwnedFd> {
     let page = Page::map_at(&copy, SIDE_AT).ok()?;
     let Side { tx, rx, .. } = page.side();
     // What processes of the other user did there.
-    for word in [&rx.moved, &rx.more_holders, &rx.sleepers, &rx.watcher_pid, &rx.foreign] {
+    for word in [&rx.moved, &rx.more_holders, &rx.sleepers, &rx.watcher_pid] {
         word.store(0, order);
     }
+    rx.foreign.fetch_and(HELD_BACK, order);
     for word in [&rx.owner_pid, &rx.owner_moves, &tx.kernel_senders] {
         word.store(0, order);
     }
@@ -271,7 +272,7 @@ fn is_lost(memfd: &OwnedFd) -> bool {
     let Ok(page) = Page::map_at(memfd, SIDE_AT) else { return false };
     let (order, rx) = (Ordering::SeqCst, &page.side().rx);
     // Before the count: the holder that sees it go must see this too.
-    rx.foreign.store(1, order);
+    rx.foreign.fetch_or(FOREIGN, order);
     let is_last = rx.more_holders.fetch_update(order, order, |n| n.checked_sub(1)).is_err();
     is_last && rx.state.unread_bytes() > 0
 }
