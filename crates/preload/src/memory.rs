@@ -16,6 +16,10 @@ const HIGHEST: usize = (1 << 47) - 4096;
 /// Most bytes that one call moves (MAX_RW_COUNT).
 pub const MOST_BYTES: usize = 0x7fff_f000;
 
+/// TCP copies all of so many bytes or none of them, as they mostly lie in one piece of its memory
+/// (32 KiB, net/core/sock.c). Whoever has fewer in a ring, and the rest by TCP, does likewise.
+pub const AT_ONCE: usize = 8 * PAGE;
+
 const PAGE: usize = 4096;
 
 /// Whether the kernel refuses the range at once, whatever it is to do with it.

@@ -327,6 +327,9 @@ impl Source for Locked<'_, '_> {
     fn copy(&mut self, at: usize, skip: usize, most: usize) -> Result<usize, Ret> {
         let mut result = Ok(());
         if self.io.flags & MSG_TRUNC == 0 {
+            if self.is_parked() && !self.is_whole(at + most, memory::AT_ONCE.saturating_sub(most)) {
+                return Err(-(sys::EFAULT as Ret));
+            }
             self.io.to.each(at, most, |base, len, done| {
                 let skip = (skip + done) as u32;
                 result = result.and_then(|()| give(&self.receiver, skip, base, len));
@@ -429,6 +432,21 @@ impl Source for Locked<'_, '_> {
     fn keep(&mut self, error: Ret) {
         // The kernel has told it, and tells it once.
         self.io.conn.rx.error.store(-error as u32, Ordering::Relaxed);
+    }
+}
+
+impl Locked<'_, '_> {
+    /// Whether up to `len` bytes from `at` on can be written, as far as TCP has as many to write there.
+    fn is_whole(&self, at: usize, len: usize) -> bool {
+        let to = &self.io.to;
+        let len = len.min(to.len_bytes - at);
+        if len == 0 {
+            return true;
+        }
+        let len = len.min(usize::try_from(sys::int_ioctl(self.io.fd, sys::FIONREAD)).unwrap_or(0));
+        let mut is_whole = true;
+        to.each(at, len, |base, len, _| is_whole = is_whole && memory::is_writable(base, len));
+        is_whole
     }
 }
 

@@ -30,6 +30,10 @@ const TCP_AGAIN_US: u64 = 1_000_000;
 /// After this many full rings it asks for a larger one.
 const FULL_BEFORE_GROWTH: u32 = 2;
 
+/// By how much a ring grows at once: to 16 times its size. All of it is touched then, so not at once
+/// to the most; and each growth costs two parks, so not in smaller steps.
+const GROWTH_CLASSES: u8 = 4;
+
 /// What a call sends: the program's memory, or a file.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
@@ -343,6 +347,9 @@ impl Sink for Locked<'_, '_> {
         let sender = &self.sender;
         match self.io.from {
             Source::Buffers(buffers) => {
+                if !is_whole(&buffers, at + len, memory::AT_ONCE.saturating_sub(len)) {
+                    return Err(-(sys::EFAULT as Ret));
+                }
                 let mut result = Ok(len);
                 buffers.each(at, len, |base, len, done| {
                     let mut at_byte = 0;
@@ -402,12 +409,13 @@ impl Sink for Locked<'_, '_> {
         if self.is_grown() {
             return false;
         }
-        let full = conn.tx.full.fetch_add(1, Ordering::Relaxed) + 1;
+        let class = self.sender.class();
+        let full = conn.tx.filled(class);
         if full == FULL_BEFORE_GROWTH {
-            self.sender.want_class(conn.max_class());
+            self.sender.want_class((class + GROWTH_CLASSES).min(conn.max_class()));
         }
         // The broker has to be asked by the other side first: try now and then.
-        full >= FULL_BEFORE_GROWTH && full.is_power_of_two() && full > 4
+        full > FULL_BEFORE_GROWTH && full.is_power_of_two()
     }
 
     fn cut_short(&mut self) {
@@ -455,6 +463,13 @@ impl Sink for Locked<'_, '_> {
     fn reset(&mut self) {
         tcp::reset(self.io.fd);
     }
+}
+
+/// Whether up to `len` bytes from `at` on could be copied, too.
+fn is_whole(buffers: &Buffers<'_>, at: usize, len: usize) -> bool {
+    let mut is_whole = true;
+    buffers.each(at, len, |base, len, _| is_whole = is_whole && memory::is_readable(base, len));
+    is_whole
 }
 
 fn raw_send(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {

@@ -55,7 +55,7 @@ pub struct Args {
     pub no_bpf: bool,
 
     /// Size class of a new channel's rings: 4 KiB times two to its power
-    #[arg(long, value_name = "CLASS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_CLASS)))]
+    #[arg(long, value_name = "CLASS", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_CLASS)))]
     pub first_class: u8,
 
     /// Largest size class a ring may grow to

@@ -68,7 +68,8 @@ pub struct TxHalf {
     pub compared_at: AtomicU64,
     /// Ticks at which bytes last went by TCP.
     pub tcp_sent_at: AtomicU64,
-    pub full: AtomicU32,
+    /// How often the ring was full, below the class that it had then.
+    full: AtomicU32,
     pub spin: Backoff,
     /// The last bytes sent by TCP asked for more to follow (MSG_MORE).
     pub more_follows: AtomicU32,
@@ -78,7 +79,22 @@ pub struct TxHalf {
     pub shown_cpu: AtomicU32,
 }
 
+/// Where the class stands in `full`.
+const CLASS_SHIFT: u32 = 24;
+
 impl TxHalf {
+    /// The ring of `class` is full: the how manyth time. For one sender at a time.
+    pub fn filled(&self, class: u8) -> u32 {
+        let known = self.full.load(Ordering::Relaxed);
+        let begun = u32::from(class) << CLASS_SHIFT;
+        let next = if known >> CLASS_SHIFT == u32::from(class) { known } else { begun } + 1;
+        // Stays below the class.
+        if next >> CLASS_SHIFT == u32::from(class) {
+            self.full.store(next, Ordering::Relaxed);
+        }
+        next - begun
+    }
+
     pub fn reset(&self) {
         self.spin.reset();
         zero([&self.ends_seen, &self.full, &self.more_follows]);
