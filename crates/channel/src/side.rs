@@ -68,8 +68,8 @@ pub struct Rx {
     /// Processes beyond the first that hold the end with the library. A process that is killed
     /// stays counted.
     pub more_holders: AtomicU32,
-    /// `FOREIGN`: a process without the library may hold the socket too. `HELD_BACK`: a filter on it
-    /// drops what comes by TCP, until nothing is unread here.
+    /// `FOREIGN`: a process without the library may hold the socket too. `HELD_BACK`: a filter on
+    /// it drops what comes by TCP, until nothing is unread here.
     pub foreign: AtomicU32,
     /// Process that has it in an epoll set made since others hold it too; 0: none,
     /// `MANY_WATCHERS`: several. A set of one process knows nothing of another one's offer.

@@ -1,11 +1,12 @@
-//! The filter that holds back what comes by TCP while bytes that come before it lie unread in a ring.
+//! The filter that holds back what comes by TCP while bytes that stand before it lie unread in a
+//! ring.
 //!
 //! Who has a socket and not the library reads from the kernel alone. While its connection has ring
 //! bytes unread, TCP must have none to give: that reader would take what follows for what comes
 //! next. So whatever TCP has queued already goes into the ring, behind what is unread there, and a
 //! filter drops each segment that brings bytes or the end; the peer sends those again, 200 ms later
-//! or more. The filter goes with the last unread byte, when a process claims what is unread, or with
-//! the connection.
+//! or more. The filter goes with the last unread byte, when a process claims what is unread, or
+//! with the connection.
 //!
 //! Storey 4: life.
 
@@ -91,22 +92,40 @@ pub fn holds_back(conn: &'static Conn, fd: c_int, is_own: bool) {
         _ => return,
     };
     let has_all = before == 0 || is_own && queued(fd) as u64 >= before;
-    if !receiver.is_never() || !has_all || conn.low_water() > 1 || !attach(fd) {
+    if !receiver.is_never() || !has_all || conn.low_water() > 1 {
         return;
     }
-    conn.side().rx.foreign.fetch_or(HELD_BACK, Ordering::SeqCst);
-    // Attached, /then/ what came before is taken.
+    let bits = &conn.side().rx.foreign;
+    // Said, /then/ attached: one that nobody knows of would never go. Attached, /then/ what came
+    // before is taken.
+    bits.fetch_or(HELD_BACK, Ordering::SeqCst);
+    if !attach(fd) {
+        bits.fetch_and(!HELD_BACK, Ordering::SeqCst);
+        return;
+    }
     if is_own {
         gather(conn, fd, &receiver, before as usize);
     }
 }
 
-/// Nothing is unread any more, or it is known to be read first. Under the receive lock or not.
-pub fn lets_through(conn: &Conn, fd: c_int) {
-    let bits = &conn.side().rx.foreign;
-    if bits.load(Ordering::Relaxed) & HELD_BACK != 0 {
-        detach(fd);
-        bits.fetch_and(!HELD_BACK, Ordering::SeqCst);
+fn is_held_back(conn: &Conn) -> bool {
+    conn.side().rx.foreign.load(Ordering::Relaxed) & HELD_BACK != 0
+}
+
+/// Whoever has what is unread reads it first, or may wait for more.
+pub fn lets_through(conn: &'static Conn, fd: c_int) {
+    if is_held_back(conn)
+        && let Ok(_rx) = conn.lock_rx(fd)
+    {
+        takes_off(conn, fd);
+    }
+}
+
+/// The same under the receive lock: who holds it is the only one to put a filter on or take it off.
+pub fn takes_off(conn: &Conn, fd: c_int) {
+    if is_held_back(conn) {
+        sys::setsockopt_bytes(fd, SOL_SOCKET, SO_DETACH_FILTER, &0u32.to_ne_bytes());
+        conn.side().rx.foreign.fetch_and(!HELD_BACK, Ordering::SeqCst);
     }
 }
 
@@ -117,16 +136,12 @@ fn attach(fd: c_int) -> bool {
     unsafe { call!(setsockopt, fd, SOL_SOCKET, SO_ATTACH_FILTER, &raw const program, len) == 0 }
 }
 
-fn detach(fd: c_int) {
-    sys::setsockopt_bytes(fd, SOL_SOCKET, SO_DETACH_FILTER, &0u32.to_ne_bytes());
-}
-
 fn queued(fd: c_int) -> usize {
     usize::try_from(sys::int_ioctl(fd, sys::FIONREAD)).unwrap_or(0)
 }
 
-/// Moves what TCP has into the ring: `before` bytes of it stand in front of what is unread there. What the ring
-/// cannot hold stays. Under the receive lock.
+/// Moves what TCP has into the ring: `before` bytes of it stand in front of what is unread there.
+/// If the ring cannot hold it, it stays. Under the receive lock.
 fn gather(conn: &Conn, fd: c_int, receiver: &Receiver<'_, Pages>, before: usize) {
     let (unread, class) = (receiver.unread_bytes() as usize, receiver.max_class);
     let room = class_bytes(class) as usize - unread;

@@ -175,8 +175,8 @@ pub unsafe fn getsockopt(
     ret
 }
 
-/// Adds to the kernel's struct tcp_info what went by ring. What lies there is sent, acknowledged and
-/// received: no segment of it is on its way.
+/// Adds to the kernel's struct tcp_info what went by ring. What lies there is sent, acknowledged
+/// and received: no segment of it is on its way.
 ///
 /// # Safety
 /// `info` is writable for `len` bytes.

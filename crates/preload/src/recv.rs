@@ -289,7 +289,7 @@ impl Source for Locked<'_, '_> {
             Ok(View::Ring { unread_bytes }) => {
                 if self.io.flags & MSG_PEEK != 0 {
                     // It may come again until it finds as many as it needs.
-                    filter::lets_through(conn, self.io.fd);
+                    filter::takes_off(conn, self.io.fd);
                 }
                 conn.rx.spin.won();
                 conn.note_ring_read(unread_bytes);
@@ -436,7 +436,7 @@ impl Source for Locked<'_, '_> {
 }
 
 impl Locked<'_, '_> {
-    /// Whether up to `len` bytes from `at` on can be written, as far as TCP has as many to write there.
+    /// Whether up to `len` bytes from `at` on can be written, as far as TCP has as many.
     fn is_whole(&self, at: usize, len: usize) -> bool {
         let to = &self.io.to;
         let len = len.min(to.len_bytes - at);

@@ -95,9 +95,10 @@ pub fn has_passed() -> bool {
     HAS_PASSED.load(Ordering::Relaxed)
 }
 
-/// Nothing is unread any more, whoever claims it. Parked for good.
+/// Nothing is unread any more, whoever claims it. Parked for good; under the receive lock, or when
+/// nobody can hold anything back any more.
 pub fn drained(conn: &Conn, fd: c_int) {
-    filter::lets_through(conn, fd);
+    filter::takes_off(conn, fd);
     if has_passed()
         && lowat(fd) == Some(MARK)
         && let Some(settings) = settings_of(conn)

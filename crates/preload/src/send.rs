@@ -30,8 +30,8 @@ const TCP_AGAIN_US: u64 = 1_000_000;
 /// After this many full rings it asks for a larger one.
 const FULL_BEFORE_GROWTH: u32 = 2;
 
-/// By how much a ring grows at once: to 16 times its size. All of it is touched then, so not at once
-/// to the most; and each growth costs two parks, so not in smaller steps.
+/// By how much a ring grows at once: to 16 times its size. All of it is touched then, so not at
+/// once to the most; and each growth costs two parks, so not in smaller steps.
 const GROWTH_CLASSES: u8 = 4;
 
 /// What a call sends: the program's memory, or a file.

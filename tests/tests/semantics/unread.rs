@@ -288,11 +288,11 @@ fn unread_bytes_are_never_a_silent_gap() {
     }
 }
 
-/// What the peer sends, and when: into the ring alone, more than it holds, once the socket is passed.
+/// What the peer sends: into the ring alone, or more than it holds; and once the socket is passed.
 const AROUND_THE_PASSING: [(&str, &str); 4] = [
-    ("send C 5000", ""),
+    ("send C 3000", ""),
     ("send C 50000", ""),
-    ("send C 5000", "send C 300"),
+    ("send C 3000", "send C 300"),
     ("send C 50000", "send C 300"),
 ];
 
