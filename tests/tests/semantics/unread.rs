@@ -10,6 +10,12 @@ use yasmin_tests::script::Duo;
 use crate::check;
 use crate::programs::goes_on;
 
+/// For what rings do otherwise than TCP. `None` on plain TCP.
+fn on_rings() -> Option<Duo> {
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    (lab.mode != Mode::Tcp).then(|| Duo::new(lab, peer!("script")))
+}
+
 /// What lies unread in the ring goes to the next program, which has the library.
 #[test]
 fn unread_bytes_survive_exec() {
@@ -239,11 +245,7 @@ fn unread_bytes_survive_exec_before_the_parents_close() {
 /// then what comes behind them.
 #[test]
 fn unread_bytes_come_before_a_plain_program_reads_on() {
-    let lab = Lab::new(Net::Loopback, Knobs::at_once());
-    if lab.mode == Mode::Tcp {
-        return;
-    }
-    let mut duo = Duo::new(lab, peer!("script"));
+    let Some(mut duo) = on_rings() else { return };
     duo.warm("C");
     duo.b("cloexec C 0");
     duo.b("fork P");
@@ -269,11 +271,7 @@ fn unread_bytes_are_never_a_silent_gap() {
         ("spawn P plain", "in P ", true),
         ("vspawn P plain", "in P ", true),
     ] {
-        let lab = Lab::new(Net::Loopback, Knobs::at_once());
-        if lab.mode == Mode::Tcp {
-            return;
-        }
-        let mut duo = Duo::new(lab, peer!("script"));
+        let Some(mut duo) = on_rings() else { return };
         duo.warm("C");
         duo.b("cloexec C 0");
         duo.a("send C 5000");
@@ -303,12 +301,8 @@ fn unread_bytes_passed_to_a_program_without_the_library() {
     for ((before, after), keeps) in
         AROUND_THE_PASSING.into_iter().flat_map(|sends| [(sends, false), (sends, true)])
     {
-        let lab = Lab::new(Net::Loopback, Knobs::at_once());
-        if lab.mode == Mode::Tcp {
-            return;
-        }
+        let Some(mut duo) = on_rings() else { return };
         let what = format!("{before}, {after}, keeps: {keeps}");
-        let mut duo = Duo::new(lab, peer!("script"));
         duo.b("pair U V");
         duo.b("spawn P plain");
         duo.warm("C");
@@ -420,11 +414,7 @@ fn unread_bytes_passed_over_a_named_socket() {
 /// stdio cannot read from a ring either.
 #[test]
 fn unread_bytes_before_stdio() {
-    let lab = Lab::new(Net::Loopback, Knobs::at_once());
-    if lab.mode == Mode::Tcp {
-        return;
-    }
-    let mut duo = Duo::new(lab, peer!("script"));
+    let Some(mut duo) = on_rings() else { return };
     duo.warm("C");
     duo.a("send C 5000");
     assert_eq!(duo.b("recv C 10 - fread"), "ECONNRESET");
