@@ -21,9 +21,6 @@ use crate::conn::Conn;
 use crate::sys::{self, SOL_SOCKET, call};
 use crate::tcp;
 
-const SO_ATTACH_FILTER: c_int = 26;
-const SO_DETACH_FILTER: c_int = 27;
-
 /// struct sock_filter (linux/filter.h).
 #[repr(C)]
 struct Instruction {
@@ -91,7 +88,7 @@ pub fn holds_back(conn: &'static Conn, fd: c_int, is_own: bool) {
         Ok(View::Ring { .. }) => 0,
         _ => return,
     };
-    let has_all = before == 0 || is_own && queued(fd) as u64 >= before;
+    let has_all = before == 0 || is_own && tcp::unread(fd) as u64 >= before;
     if !receiver.is_never() || !has_all || conn.low_water() > 1 {
         return;
     }
@@ -124,7 +121,7 @@ pub fn lets_through(conn: &'static Conn, fd: c_int) {
 /// The same under the receive lock: who holds it is the only one to put a filter on or take it off.
 pub fn takes_off(conn: &Conn, fd: c_int) {
     if is_held_back(conn) {
-        sys::setsockopt_bytes(fd, SOL_SOCKET, SO_DETACH_FILTER, &0u32.to_ne_bytes());
+        sys::setsockopt_bytes(fd, SOL_SOCKET, sys::SO_DETACH_FILTER, &0u32.to_ne_bytes());
         conn.side().rx.foreign.fetch_and(!HELD_BACK, Ordering::SeqCst);
     }
 }
@@ -133,11 +130,9 @@ fn attach(fd: c_int) -> bool {
     let program = Program { len: NO_BYTES.len() as u16, instructions: NO_BYTES.as_ptr() };
     let len = size_of::<Program>();
     // SAFETY: the kernel reads the program and copies the instructions.
-    unsafe { call!(setsockopt, fd, SOL_SOCKET, SO_ATTACH_FILTER, &raw const program, len) == 0 }
-}
-
-fn queued(fd: c_int) -> usize {
-    usize::try_from(sys::int_ioctl(fd, sys::FIONREAD)).unwrap_or(0)
+    unsafe {
+        call!(setsockopt, fd, SOL_SOCKET, sys::SO_ATTACH_FILTER, &raw const program, len) == 0
+    }
 }
 
 /// Moves what TCP has into the ring: `before` bytes of it stand in front of what is unread there.
@@ -145,7 +140,7 @@ fn queued(fd: c_int) -> usize {
 fn gather(conn: &Conn, fd: c_int, receiver: &Receiver<'_, Pages>, before: usize) {
     let (unread, class) = (receiver.unread_bytes() as usize, receiver.max_class);
     let room = class_bytes(class) as usize - unread;
-    let in_tcp = queued(fd);
+    let in_tcp = tcp::unread(fd);
     // An urgent byte has its place among the others.
     let is_urgent = sys::poll_now(fd, sys::POLLPRI) & sys::POLLPRI != 0;
     if in_tcp == 0 || in_tcp > room || is_urgent || tcp::peek_offset(fd).is_some() {
@@ -159,7 +154,7 @@ fn gather(conn: &Conn, fd: c_int, receiver: &Receiver<'_, Pages>, before: usize)
         unsafe { receiver.peek(0, base.wrapping_add(before), unread) };
         // Some may come between the two.
         loop {
-            let most = queued(fd).min(room - from_tcp);
+            let most = tcp::unread(fd).min(room - from_tcp);
             let got = read(fd, base.wrapping_add(unread + from_tcp), most);
             from_tcp += got;
             if got == 0 {

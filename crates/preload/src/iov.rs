@@ -57,6 +57,18 @@ impl<'a> Buffers<'a> {
         self.pieces.iter().any(|piece| memory::is_refused(piece.base, piece.len))
     }
 
+    /// Whether `good`, of `memory`, says so of each piece of the `len_bytes` from `skip_bytes` on.
+    pub fn are(
+        &self,
+        skip_bytes: usize,
+        len_bytes: usize,
+        good: impl Fn(*mut u8, usize) -> bool,
+    ) -> bool {
+        let mut is_good = true;
+        self.each(skip_bytes, len_bytes, |base, len, _| is_good = is_good && good(base, len));
+        is_good
+    }
+
     /// Calls `f(address, bytes, done)` for the pieces of `len_bytes` from `skip_bytes` on.
     pub fn each(
         &self,

@@ -327,7 +327,7 @@ impl Source for Locked<'_, '_> {
     fn copy(&mut self, at: usize, skip: usize, most: usize) -> Result<usize, Ret> {
         let mut result = Ok(());
         if self.io.flags & MSG_TRUNC == 0 {
-            if self.is_parked() && !self.is_whole(at + most, memory::AT_ONCE.saturating_sub(most)) {
+            if self.is_parked() && !self.is_whole(at + most, most) {
                 return Err(-(sys::EFAULT as Ret));
             }
             self.io.to.each(at, most, |base, len, done| {
@@ -436,17 +436,13 @@ impl Source for Locked<'_, '_> {
 }
 
 impl Locked<'_, '_> {
-    /// Whether up to `len` bytes from `at` on can be written, as far as TCP has as many.
-    fn is_whole(&self, at: usize, len: usize) -> bool {
+    /// Whether what TCP has behind `taken` ring bytes can be written from `at` on, as far as it
+    /// would be copied at once with them.
+    fn is_whole(&self, at: usize, taken: usize) -> bool {
         let to = &self.io.to;
-        let len = len.min(to.len_bytes - at);
-        if len == 0 {
-            return true;
-        }
-        let len = len.min(usize::try_from(sys::int_ioctl(self.io.fd, sys::FIONREAD)).unwrap_or(0));
-        let mut is_whole = true;
-        to.each(at, len, |base, len, _| is_whole = is_whole && memory::is_writable(base, len));
-        is_whole
+        let len = memory::AT_ONCE.saturating_sub(taken).min(to.len_bytes - at);
+        let good = |base, len| memory::is_writable(base, len);
+        len == 0 || to.are(at, len.min(tcp::unread(self.io.fd)), good)
     }
 }
 

@@ -347,7 +347,8 @@ impl Sink for Locked<'_, '_> {
         let sender = &self.sender;
         match self.io.from {
             Source::Buffers(buffers) => {
-                if !is_whole(&buffers, at + len, memory::AT_ONCE.saturating_sub(len)) {
+                let beyond = memory::AT_ONCE.saturating_sub(len);
+                if !buffers.are(at + len, beyond, |base, len| memory::is_readable(base, len)) {
                     return Err(-(sys::EFAULT as Ret));
                 }
                 let mut result = Ok(len);
@@ -463,13 +464,6 @@ impl Sink for Locked<'_, '_> {
     fn reset(&mut self) {
         tcp::reset(self.io.fd);
     }
-}
-
-/// Whether up to `len` bytes from `at` on could be copied, too.
-fn is_whole(buffers: &Buffers<'_>, at: usize, len: usize) -> bool {
-    let mut is_whole = true;
-    buffers.each(at, len, |base, len, _| is_whole = is_whole && memory::is_readable(base, len));
-    is_whole
 }
 
 fn raw_send(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {

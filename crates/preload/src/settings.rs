@@ -35,8 +35,8 @@ const NUMBERS: [(c_int, c_int, u32); 11] = [
     (SOL_TCP, 37, 0),
 ];
 
-/// SO_ATTACH_FILTER and SO_ATTACH_BPF; the first also says how long the filter is.
-const FILTERS: [c_int; 2] = [26, 50];
+/// The second is SO_ATTACH_BPF; the first also says how long the filter is.
+const FILTERS: [c_int; 2] = [sys::SO_ATTACH_FILTER, 50];
 
 /// Whether it has to stay TCP. Where the kernel does not say, it has to.
 pub fn need_tcp(fd: c_int) -> bool {

@@ -53,6 +53,11 @@ fn u32_at(info: &[u8; INFO_BYTES], at: usize) -> u32 {
     u32::from_ne_bytes(raw)
 }
 
+/// Bytes that can be read from the kernel.
+pub fn unread(fd: c_int) -> usize {
+    queue(fd, FIONREAD).unwrap_or(0) as usize
+}
+
 fn queue(fd: c_int, request: usize) -> Option<u64> {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes one int.
