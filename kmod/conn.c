@@ -102,7 +102,7 @@ void yasmin_conn_lay_out(struct conn *conn)
 void yasmin_conn_begin(struct conn *conn)
 {
 	conn->established = conn->dead = false;
-	conn->vain_lingers = conn->room_wanted = conn->idle_events = 0;
+	conn->vain_lingers = conn->vain_looks = conn->room_wanted = conn->idle_events = 0;
 	yasmin_conn_lay_out(conn);
 }
 

@@ -16,6 +16,9 @@
 /* After so many in vain, one sleep in so many is preceded by a look. */
 #define VAIN_LINGERS_MAX 16
 
+/* So many looks in vain, one after the other, are a program's that does not sleep. */
+#define VAIN_LOOKS_MAX 8
+
 /* So much is published or given back at a time, so that both sides work at once. */
 #define CHUNK_BYTES (64u * 1024)
 
@@ -43,11 +46,28 @@ u32 yasmin_stream_look(struct conn *conn, u32 target)
 	return bytes;
 }
 
+/*
+ * A program that looks again and again without ever sleeping, as MPI's ranks do, keeps the processor from a
+ * peer that shares it: Xen does not prefer a domain for an event that finds it runnable.
+ */
+static void give_way(struct conn *conn, bool found)
+{
+	if (found)
+		conn->vain_looks = 0;
+	else if (++conn->vain_looks >= VAIN_LOOKS_MAX && single_task_running())
+		HYPERVISOR_sched_op(SCHEDOP_yield, NULL);
+}
+
 s64 yasmin_stream_has_data(struct vsock_sock *vsk)
 {
 	struct conn *conn = yasmin_conn_usable(vsk);
+	u32 bytes;
 
-	return conn ? yasmin_stream_look(conn, 1) : 0;
+	if (!conn)
+		return 0;
+	bytes = yasmin_stream_look(conn, 1);
+	give_way(conn, bytes);
+	return bytes;
 }
 
 /* Room for bytes; if there is none, the bell will ring when there is. */
@@ -231,6 +251,7 @@ int yasmin_stream_poll_in(struct vsock_sock *vsk, size_t target, bool *ready)
 	target = min_t(size_t, target, wire_class_bytes(conn->class));
 	bytes = yasmin_stream_look(conn, U32_MAX);
 	*ready = bytes >= max_t(size_t, target, 1);
+	give_way(conn, *ready);
 	return 0;
 }
 

@@ -96,6 +96,7 @@ struct conn {
 	struct ring_receiver rx;
 
 	unsigned int vain_lingers;	/* in a row; under lock_sock */
+	unsigned int vain_looks;	/* likewise */
 
 	/*
 	 * The channel outlives its connection. Connector: the acceptor keeps it; with the last reference.

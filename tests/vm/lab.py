@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Xen, dom0 and guests in one emulated machine.
 
-  lab.py up [--guests N] [--icount] [--lifetime S]    build what is to be tested, boot, wait until all answer
+  lab.py up [--guests N] [--vcpus N] [--scheduler NAME] [--icount] [--lifetime S]
+                                                      build what is to be tested, boot, wait until all answer
   lab.py exec [--timeout S] dom0|a|b|... COMMAND...    run a shell command inside; its output, its exit status
   lab.py push dom0|a|b|... FILE PATH                   copy a file inside
   lab.py console [LINES]                               the end of all consoles
@@ -33,6 +34,8 @@ RUN = os.path.join(CACHE, "run", os.environ.get("YASMIN_VM_RUN", "default"))
 STATE = os.path.join(RUN, "state.json")
 CONSOLE = os.path.join(RUN, "console.log")
 GUESTS = "abcdefgh"
+# Not `null`, which wants a CPU for each virtual one.
+SCHEDULERS = ["credit2", "credit", "rtds"]
 BOOT_TIMEOUT_S = 120
 GUEST_TIMEOUT_S = 60
 
@@ -196,9 +199,10 @@ def up(options):
         "-nic", f"user,model=e1000{forwards}", "-serial", f"file:{CONSOLE}", "-no-reboot",
         "-kernel", f"{IMAGES}/xen.elf",
         "-append", "com1=115200,8n1 console=com1 noreboot bootscrub=0 spec-ctrl=no xpti=no "
+        f"sched={options.scheduler} "
         "gnttab_max_frames=256 gnttab_max_maptrack_frames=4096 dom0_mem=1200M,max:1200M dom0_max_vcpus=1",
         "-initrd", f"{IMAGES}/vmlinux console=hvc0 mitigations=off quiet "
-        f"lab.guests={options.guests} lab.guest_memory={options.memory} lab.debug={int(options.debug)},{IMAGES}/dom0.cpio",
+        f"lab.guests={options.guests} lab.guest_memory={options.memory} lab.guest_vcpus={options.vcpus} lab.debug={int(options.debug)},{IMAGES}/dom0.cpio",
     ]
     if options.icount:
         command += ["-icount", "shift=1,sleep=off"]
@@ -256,7 +260,7 @@ def inside(options, stdin=b"", console=False):
         if options.what == "push":
             with open(options.file, "rb") as file:
                 data = file.read()
-            status, output = execute(port, f"cat >'{options.path}' && chmod 755 '{options.path}'", stdin=data)
+            status, output = execute(port, f"mkdir -p '{os.path.dirname(options.path)}' && cat >'{options.path}' && chmod 755 '{options.path}'", stdin=data)
             print(output.decode(errors="replace"), end="")
         else:
             status, _ = execute(port, " ".join(options.command), stdin=stdin, timeout_s=options.timeout,
@@ -272,6 +276,8 @@ def main():
     boot = commands.add_parser("up")
     boot.add_argument("--guests", type=int, default=2, choices=range(1, len(GUESTS) + 1))
     boot.add_argument("--memory", type=int, default=320, help="MiB for each guest")
+    boot.add_argument("--vcpus", type=int, default=1, help="of each guest; all share one CPU")
+    boot.add_argument("--scheduler", default="credit2", choices=SCHEDULERS, help="Xen's")
     boot.add_argument("--icount", action="store_true")
     boot.add_argument("--debug", action="store_true", help="guests whose kernels poison freed memory and check what surrounds objects")
     boot.add_argument("--lifetime", type=int, default=3600, help="seconds")

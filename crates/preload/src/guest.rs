@@ -11,11 +11,13 @@
 //! | file | noun |
 //! |---|---|
 //! | `directory` | which address is which guest's |
+//! | `backlog` | connections that wait for this process while it connects |
 //! | `change` | the vsock connection takes the socket's place |
 //! | `options`, `moved` | options and calls afterwards |
 //!
 //! Storey 4: life.
 
+mod backlog;
 mod change;
 pub mod directory;
 mod moved;
@@ -27,14 +29,16 @@ use core::sync::atomic::Ordering;
 use yasmin_control::{CONTROL_VERSION, FromBroker, Role, ToBroker, guest, negative};
 
 use crate::entry::{self, Entry};
-use crate::request::{Request, wait, wait_ns};
+use crate::request::{Request, wait, wait_ns, wait_readable};
 use crate::sys::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT, SOL_SOCKET, call};
 use crate::{clock, memory, process, settings, table, tcp};
 
 pub use moved::{abandon, end_unread, received, send, sent, shutdown, unname, unread};
 pub use options::{refuses_option, shares_option};
 
+use backlog::Backlog;
 use change::Change;
+pub use change::looked_in_vain;
 pub use directory::endpoint;
 use directory::{AF_INET, AF_INET6, table};
 
@@ -105,13 +109,21 @@ pub fn connected(fd: c_int, request: &Request, is_in_progress: bool) -> bool {
     // A connect that does not wait may still tell its error to the program: nothing is asked
     // here that would take it away.
     let stands = !is_in_progress || wait(fd, POLLOUT, until_ns);
-    let is_moved = stands && tcp::is_plain_established(fd) && move_connector(fd, request, until_ns);
+    let is_moved = stands
+        && tcp::is_plain_established(fd)
+        && move_connector(fd, request, is_in_progress, until_ns);
     sys::set_errno(saved);
     is_moved
 }
 
-fn move_connector(fd: c_int, request: &Request, until_ns: u64) -> bool {
-    let Some((vsock, _)) = request.join(fd, Role::Connector, until_ns) else { return false };
+fn move_connector(fd: c_int, request: &Request, is_in_progress: bool, until_ns: u64) -> bool {
+    let joined = if is_in_progress {
+        let mut backlog = Backlog::of(fd);
+        request.join(fd, Role::Connector, until_ns, |fd, until_ns| backlog.wait(fd, until_ns))
+    } else {
+        request.join(fd, Role::Connector, until_ns, wait_readable)
+    };
+    let Some((vsock, _)) = joined else { return false };
     let Some(change) = Change::begin(fd, vsock) else { return false };
     if say(vsock, &guest::GO) != guest::GO.len() as isize {
         return false;
@@ -138,14 +150,8 @@ pub enum Accepted {
 pub fn accepted(fd: c_int) -> Accepted {
     let Some(table) = table() else { return Accepted::Tcp };
     let saved = sys::errno();
-    let mut raw = [0u8; 28];
-    let mut len = 28u32;
-    // SAFETY: the kernel writes at most `len` bytes.
-    let ret = unsafe { call!(getpeername, fd, raw.as_mut_ptr(), &raw mut len) };
-    // SAFETY: bytes of ours.
-    let peer = if ret == 0 { unsafe { endpoint(raw.as_ptr(), len as usize) } } else { None };
-    let is_guest =
-        peer.is_some_and(|peer| yasmin_control::directory::find(table, &peer.address).is_some());
+    let is_guest = directory::peer_end(fd)
+        .is_some_and(|peer| yasmin_control::directory::find(table, &peer.address).is_some());
     let result = if is_guest && !process::is_borrowed() && fits(fd) {
         move_acceptor(fd)
     } else {
@@ -162,7 +168,7 @@ fn move_acceptor(fd: c_int) -> Accepted {
     }
     let Some(request) = Request::open() else { return Accepted::Tcp };
     let until_ns = clock::now_ns() + wait_ns();
-    let joined = request.join(fd, Role::Acceptor, until_ns);
+    let joined = request.join(fd, Role::Acceptor, until_ns, wait_readable);
     let Some((vsock, proof)) = joined else { return Accepted::Tcp };
     let Some(change) = Change::begin(fd, vsock) else { return Accepted::Tcp };
     let ready = guest::ready(proof);

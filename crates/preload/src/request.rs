@@ -53,10 +53,19 @@ impl Request {
 
     /// As `ask`, where it matters why there is no answer.
     pub fn hear(&self, message: ToBroker, passed: &[c_int], until_ns: u64) -> Answer {
+        self.hear_by(message, passed, |fd| wait_readable(fd, until_ns))
+    }
+
+    fn hear_by(
+        &self,
+        message: ToBroker,
+        passed: &[c_int],
+        wait: impl FnOnce(c_int) -> bool,
+    ) -> Answer {
         if !broker::send_once(self.fd, message, passed) {
             return Answer::None;
         }
-        if !wait(self.fd, POLLIN, until_ns) {
+        if !wait(self.fd) {
             return Answer::Late;
         }
         match broker::receive_once(self.fd) {
@@ -65,16 +74,32 @@ impl Request {
         }
     }
 
-    /// The vsock connection that the broker has for `fd`, and the proof to send on it.
-    pub fn join(&self, fd: c_int, role: Role, until_ns: u64) -> Option<(c_int, u64)> {
+    /// The vsock connection that the broker has for `fd`, and the proof to send on it. `wait`: until
+    /// a descriptor can be read; false: no longer.
+    pub fn join(
+        &self,
+        fd: c_int,
+        role: Role,
+        until_ns: u64,
+        wait: impl FnOnce(c_int, u64) -> bool,
+    ) -> Option<(c_int, u64)> {
         let left_ns = until_ns.saturating_sub(clock::now_ns());
         let wait_ms = u32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
         let socket = broker::named(fd)?;
         let message = ToBroker::Join { version: CONTROL_VERSION, role, wait_ms, socket };
-        let answer = self.ask(message, &[], until_ns + ANSWER_MORE_MS * 1_000_000)?;
-        let (FromBroker::Joined { proof }, mut passed) = answer else { return None };
-        passed.take(0).map(|vsock| (vsock, proof))
+        let until_ns = until_ns + ANSWER_MORE_MS * 1_000_000;
+        match self.hear_by(message, &[], |fd| wait(fd, until_ns)) {
+            Answer::Message(FromBroker::Joined { proof }, mut passed) => {
+                passed.take(0).map(|vsock| (vsock, proof))
+            }
+            _ => None,
+        }
     }
+}
+
+/// Waits until `fd` can be read, as `wait`.
+pub fn wait_readable(fd: c_int, until_ns: u64) -> bool {
+    wait(fd, POLLIN, until_ns)
 }
 
 /// Waits for `fd`, through signals; false: the time is up.

@@ -13,7 +13,7 @@ use crate::select::Sets;
 use crate::set::{self, Set};
 use crate::sys::{self, EpollEvent, PollFd, TimeSpec};
 use crate::timeout::Timeout;
-use crate::{epoll_ctl, epoll_wait, life, memory, options, process, real, table};
+use crate::{epoll_ctl, epoll_wait, guest, life, memory, options, process, real, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut PollFd, count: u64, timeout: c_int) -> c_int {
@@ -262,7 +262,11 @@ const ROOM: usize = 64;
 fn wait_on(set: &'static Set, wait: Wait) -> c_int {
     process::refresh();
     if memory::is_writable(wait.events, (wait.max.max(0) as usize).min(ROOM)) {
-        return epoll_wait::wait(set, &wait);
+        let ret = epoll_wait::wait(set, &wait);
+        if ret == 0 && wait.timeout.ns == 0 {
+            guest::looked_in_vain();
+        }
+        return ret;
     }
     // There is no room for events: the kernel says so once there is one.
     let mut own = [EpollEvent { events: 0, data: 0 }; ROOM];

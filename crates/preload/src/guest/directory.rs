@@ -134,4 +134,24 @@ pub unsafe fn endpoint(addr: *const u8, len: usize) -> Option<Endpoint> {
     Some(Endpoint { address, port })
 }
 
+/// Address and port of a socket's own end.
+pub fn own_end(fd: c_int) -> Option<Endpoint> {
+    // SAFETY: the kernel writes at most `len` bytes.
+    end_of(|to, len| unsafe { call!(getsockname, fd, to, len) })
+}
+
+/// Of the end that it is connected to.
+pub fn peer_end(fd: c_int) -> Option<Endpoint> {
+    // SAFETY: as above.
+    end_of(|to, len| unsafe { call!(getpeername, fd, to, len) })
+}
+
+fn end_of(name: impl FnOnce(*mut u8, *mut u32) -> isize) -> Option<Endpoint> {
+    let mut raw = [0u8; 28];
+    let mut len = 28u32;
+    let ret = name(raw.as_mut_ptr(), &raw mut len);
+    // SAFETY: bytes of ours.
+    if ret == 0 { unsafe { endpoint(raw.as_ptr(), len as usize) } } else { None }
+}
+
 const _: () = assert!(size_of::<Table>() == TABLE_BYTES);

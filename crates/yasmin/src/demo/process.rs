@@ -154,8 +154,11 @@ fn is_listening(pid: u32, port: u16) -> bool {
     })
 }
 
-/// The program called `name`, also where servers are kept.
+/// The program called `name`, also where servers are kept. A name with a slash is a path.
 pub fn find(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let servers = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(servers).map(|folder| folder.join(name)).find(|path| {

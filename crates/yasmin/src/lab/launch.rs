@@ -17,6 +17,7 @@ use super::rings::Rings;
 use super::site::Site;
 use super::sockmap::Sockmap;
 use super::way::{Model, Path as Way};
+use crate::demo::broker::Totals;
 use crate::demo::interrupt;
 use crate::demo::process::Process;
 
@@ -73,7 +74,7 @@ impl Bench {
     pub fn run(&self, case: &Case) -> anyhow::Result<Run> {
         let site = self.site(case)?;
         let counters = Counters::read(site)?;
-        let rings = self.rings.totals();
+        let rings = self.totals(site)?;
         let redirected = self.redirected()?;
         let ticks = Ticks::read();
         let cpu_s = programs_cpu_s()?;
@@ -88,12 +89,33 @@ impl Bench {
         };
         let wall_s = begun.elapsed().as_secs_f64();
         let cpu_s = programs_cpu_s()? - cpu_s;
-        let besides = ticks.until(Ticks::read());
-        let rings = self.rings.moved_since(rings);
+        // Of machines that are not parts of this one, its load says nothing.
+        let besides = if site.is_own { ticks.until(Ticks::read()) } else { Besides::default() };
+        let rings = self.moved_since(site, rings)?;
         let mut carried = counters.until(Counters::read(site)?, rings);
         carried.redirected_bytes = self.redirected()? - redirected;
         let output = Output::parse(&text)?;
         Ok(Run { output, carried, besides, wall_s, cpu_s })
+    }
+
+    /// What rings carried so far, by the placement's counters or the lab's broker.
+    fn totals(&self, site: &Site) -> anyhow::Result<Option<Totals>> {
+        if site.is_own {
+            return Ok(self.rings.totals());
+        }
+        let bytes = site.moved_bytes()?;
+        Ok(bytes.map(|ring_bytes| Totals { ring_bytes, tcp_bytes: 0 }))
+    }
+
+    fn moved_since(&self, site: &Site, before: Option<Totals>) -> anyhow::Result<Option<Totals>> {
+        if site.is_own {
+            return Ok(self.rings.moved_since(before));
+        }
+        let now = self.totals(site)?;
+        Ok(before.zip(now).map(|(before, now)| Totals {
+            ring_bytes: now.ring_bytes.saturating_sub(before.ring_bytes),
+            tcp_bytes: 0,
+        }))
     }
 
     fn redirected(&self) -> anyhow::Result<u64> {
@@ -135,10 +157,11 @@ impl Bench {
     }
 
     /// The kernel with its arguments, under `yasmin run` where its bytes go through rings.
-    fn worker(&self, case: &Case, arguments: &[String]) -> Vec<String> {
+    fn worker(&self, case: &Case, site: &Site, arguments: &[String]) -> Vec<String> {
         let program = self.programs.join(case.kernel.program(case.model)).display().to_string();
-        let mut words = match case.path {
-            Way::Rings => self.rings.words(&self.yasmin),
+        let mut words = match (case.path, &site.rings) {
+            (Way::Rings, Some(rings)) => rings.clone(),
+            (Way::Rings, None) => self.rings.words(&self.yasmin),
             _ => Vec::new(),
         };
         words.push(program);
@@ -148,7 +171,7 @@ impl Bench {
 
     pub fn words(&self, case: &Case) -> anyhow::Result<Vec<String>> {
         let site = self.site(case)?;
-        let worker = self.worker(case, &case.arguments);
+        let worker = self.worker(case, site, &case.arguments);
         let mut words: Vec<String> = match case.model {
             Model::Serial => Vec::new(),
             Model::OpenMp => vec!["env".into(), format!("OMP_NUM_THREADS={}", case.workers)],
@@ -156,7 +179,7 @@ impl Bench {
             Model::Mpich => mpich(case, site)?,
             Model::Shmem => self.lead(case, site),
             Model::Sockets | Model::Iceoryx2 => {
-                return Ok(self.worker(case, &measure("ADDRESS", case)));
+                return Ok(self.worker(case, site, &measure("ADDRESS", case)));
             }
         };
         words.extend(worker);
@@ -172,11 +195,11 @@ impl Bench {
             Way::Unix => self.folder.join(format!("socket-{port}")).display().to_string(),
             _ => format!("{}:{port}", site.address(last)),
         };
-        let words = self.worker(case, &["serve".to_owned(), address.clone()]);
+        let words = self.worker(case, site, &["serve".to_owned(), address.clone()]);
         let mut server = self.start(case, site, last, &words, "server")?;
         await_line(&mut server, "the server listens", |line| (line == "listens").then_some(()))?;
         let limit = Duration::from_secs(case.limit_s);
-        let words = self.worker(case, &measure(&address, case));
+        let words = self.worker(case, site, &measure(&address, case));
         let client = self.start(case, site, 0, &words, "client")?;
         let text = client.finish(limit)?;
         server.finish(limit)?;
@@ -240,9 +263,12 @@ fn open_mpi(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
     if site.len() > 1 {
         let slots: Vec<String> =
             site.addresses().iter().map(|address| format!("{address}:{}", case.workers)).collect();
-        words.extend(split("--map-by node --mca plm_rsh_agent"));
-        words.extend([site.agent.display().to_string(), "--host".into(), slots.join(",")]);
+        words.extend(split("--map-by node --host"));
+        words.push(slots.join(","));
     }
+    // Where one is needed. Without it Open MPI insists on an ssh.
+    words.extend(split("--mca plm_rsh_agent"));
+    words.push(site.agent.display().to_string());
     words.extend(["-n".into(), case.workers.to_string()]);
     Ok(words)
 }

@@ -28,9 +28,9 @@ mod team;
 mod versions;
 mod way;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
@@ -123,6 +123,12 @@ impl Study {
             let own = folder.path().join(&placement.name);
             let site = Site::set(&placement, &own)
                 .with_context(|| format!("placement {} cannot be made", placement.name))?;
+            let files: BTreeSet<PathBuf> = cases
+                .iter()
+                .filter(|case| case.placement == placement.name)
+                .map(|case| programs.join(case.kernel.program(case.model)))
+                .collect();
+            site.bring(&files.into_iter().collect::<Vec<_>>())?;
             sites.insert(placement.name, site);
         }
         let bench = Bench::new(folder.path(), programs, sites, rings, sockmap)?;

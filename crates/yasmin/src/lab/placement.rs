@@ -25,6 +25,19 @@ pub struct Placement {
     /// Programs that it needs here, and the Debian packages that have them.
     #[serde(default)]
     pub needs: BTreeMap<String, String>,
+    /// Copies {file}, an absolute path here, to a machine under the same name. Without them
+    /// kernels and the lab's temporary folder must be there already. As the two below, only where
+    /// the network is given; in them {name}, {address} and {folder} stand for the machine's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<Vec<String>>,
+    /// What stands before a program whose connections get rings. Without them no path leads
+    /// through rings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rings: Option<Vec<String>>,
+    /// A program there that prints how many bytes rings or shared pages have carried from its
+    /// machine, once no connection is left: each byte is counted where it is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Vec<String>>,
     #[serde(rename = "machine")]
     pub machines: Vec<Machine>,
 }
@@ -48,6 +61,9 @@ pub struct Machine {
     /// {name}, {address} and {namespace} stand for the machine's, and {folder} for an empty folder
     /// of its own.
     pub enter: Vec<String>,
+    /// The words that run a shell command there from another machine of the placement, before the
+    /// command, which is one word. Only where the network is given.
+    pub reach: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -86,10 +102,16 @@ impl Placement {
         self.network == Network::Namespaces && self.keeps_group
     }
 
+    /// Whether rings can be had there, and counted.
+    pub fn has_rings(&self) -> bool {
+        self.network == Network::Namespaces || self.rings.is_some()
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         if !is_word(&self.name) {
             bail!("its name may have letters, digits and - only");
         }
+        self.check_given()?;
         if self.machines.is_empty() {
             bail!("it has no machine");
         }
@@ -116,6 +138,28 @@ impl Placement {
                 }
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    fn check_given(&self) -> anyhow::Result<()> {
+        let Self { copy, rings, counts, .. } = self;
+        let words = [("copy", copy), ("rings", rings), ("counts", counts)];
+        for (name, words) in words {
+            match words {
+                Some(_) if self.network == Network::Namespaces => {
+                    bail!("{name} is for machines whose network is given")
+                }
+                Some(words) if words.is_empty() => bail!("{name} has no words"),
+                _ => {}
+            }
+        }
+        let is_own = self.network == Network::Namespaces;
+        if let Some(machine) = self.machines.iter().find(|one| is_own && one.reach.is_some()) {
+            bail!("machine {}: reach is for machines whose network is given", machine.name);
+        }
+        if rings.is_some() != counts.is_some() {
+            bail!("rings and counts come together: bytes that nobody counts prove nothing");
         }
         Ok(())
     }
@@ -156,6 +200,8 @@ mod tests {
             ("192.0.2.2", "guest-b", "no IPv4 address"),
             ("name = \"b\"", "name = \"a\"", "two machines are called a"),
             ("about", "abuot", "abuot"),
+            ("network", "rings = [\"run\"]\nnetwork", "come together"),
+            ("network", "copy = []\nnetwork", "copy has no words"),
         ] {
             let error = read(Some(&text.replace(from, to))).unwrap_err();
             assert!(format!("{error:#}").contains(says), "{error:#}");

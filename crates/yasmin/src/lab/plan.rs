@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use super::placement::{Placement, is_word};
+use super::placement::{Network, Placement, is_word};
 use super::way::{Kernel, Model, Path};
 
 pub const FULL: &str = include_str!("../../../../lab/full.toml");
@@ -124,7 +124,12 @@ impl Experiment {
                 let paths = model.paths(machines).iter().copied();
                 let wanted = |path: &Path| {
                     self.paths.as_ref().is_none_or(|all| all.contains(path))
-                        && (*path != Path::Sockmap || placement.is_in_reach())
+                        && match path {
+                            Path::Sockmap => placement.is_in_reach(),
+                            Path::Segments => placement.network == Network::Namespaces,
+                            Path::Rings => placement.has_rings(),
+                            _ => true,
+                        }
                 };
                 for path in paths.filter(wanted) {
                     let workers = self.workers.iter().copied();

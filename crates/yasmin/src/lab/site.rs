@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
@@ -13,16 +13,27 @@ use crate::demo::process;
 
 pub struct Site {
     machines: Vec<Ready>,
+    /// Whether the lab made the machines, which then are parts of this one.
+    pub is_own: bool,
+    /// What stands before a program whose connections get rings, if the placement says so.
+    pub rings: Option<Vec<String>>,
     /// Starts a command on the machine that has an address, as rsh and ssh do.
     pub agent: PathBuf,
     /// Gone with the site.
     _namespaces: Option<Namespaces>,
 }
 
+#[derive(Default)]
 struct Ready {
     address: String,
     enter: Vec<String>,
+    reach: Option<Vec<String>>,
+    copy: Option<Vec<String>>,
+    counts: Option<Vec<String>>,
 }
+
+/// In the words that copy a file.
+const FILE: &str = "{file}";
 
 impl Site {
     /// `folder` is for files of this placement alone.
@@ -47,14 +58,61 @@ impl Site {
                     .replace("{namespace}", namespace)
                     .replace("{folder}", &folder.join(&machine.name).display().to_string())
             };
-            Ready { enter: machine.enter.iter().map(fill).collect(), address: address.clone() }
+            let filled = |words: &Vec<String>| words.iter().map(fill).collect::<Vec<String>>();
+            Ready {
+                enter: filled(&machine.enter),
+                reach: machine.reach.as_ref().map(filled),
+                copy: placement.copy.as_ref().map(filled),
+                counts: placement.counts.as_ref().map(filled),
+                address: address.clone(),
+            }
         };
         let machines: Vec<Ready> = placement.machines.iter().enumerate().map(ready).collect();
         // No machine can have this name.
         let agent = folder.join("agent.sh");
         fs::write(&agent, agent_script(&machines))?;
         fs::set_permissions(&agent, Permissions::from_mode(0o755))?;
-        Ok(Self { machines, agent, _namespaces: namespaces })
+        Ok(Self {
+            machines,
+            is_own: namespaces.is_some(),
+            rings: placement.rings.clone(),
+            agent,
+            _namespaces: namespaces,
+        })
+    }
+
+    /// Copies `files` and the agent to all machines, where the placement says how.
+    pub fn bring(&self, files: &[PathBuf]) -> anyhow::Result<()> {
+        for machine in &self.machines {
+            let Some(copy) = &machine.copy else { continue };
+            for file in files.iter().chain([&self.agent]) {
+                let words: Vec<String> = copy
+                    .iter()
+                    .map(|word| word.replace(FILE, &file.display().to_string()))
+                    .collect();
+                said(command(&words)?).with_context(|| {
+                    format!("cannot copy {} to {}", file.display(), machine.address)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What rings or shared pages have carried from all machines, by the placement's own counters.
+    /// `None`: it has none.
+    pub fn moved_bytes(&self) -> anyhow::Result<Option<u64>> {
+        let mut sum = None;
+        for (nth, machine) in self.machines.iter().enumerate() {
+            let Some(counts) = &machine.counts else { return Ok(None) };
+            let words: Vec<&str> = counts.iter().map(String::as_str).collect();
+            let said = self.ask(nth, &words)?;
+            let bytes: u64 = said
+                .trim()
+                .parse()
+                .with_context(|| format!("{}: {said:?} is no number of bytes", counts.join(" ")))?;
+            *sum.get_or_insert_default() += bytes;
+        }
+        Ok(sum)
     }
 
     pub fn len(&self) -> usize {
@@ -77,24 +135,32 @@ impl Site {
         words: &[String],
     ) -> anyhow::Result<Command> {
         let enter = &self.machines[machine].enter;
-        let all: Vec<&String> = outside.iter().chain(enter).chain(words).collect();
-        let (first, rest) = all.split_first().context("there is nothing to run")?;
-        let program = process::find(first).with_context(|| format!("{first} is missing"))?;
-        let mut command = Command::new(program);
-        command.args(rest).env_remove("LD_PRELOAD");
-        Ok(command)
+        let all: Vec<String> = outside.iter().chain(enter).chain(words).cloned().collect();
+        command(&all)
     }
 
     /// What `words` print on a machine.
     pub fn ask(&self, machine: usize, words: &[&str]) -> anyhow::Result<String> {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        let output = self.command(machine, &[], &words)?.output()?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            anyhow::bail!("{}: {}", words.join(" "), said.trim());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        said(self.command(machine, &[], &words)?).with_context(|| words.join(" "))
     }
+}
+
+fn command(words: &[String]) -> anyhow::Result<Command> {
+    let (first, rest) = words.split_first().context("there is nothing to run")?;
+    let program = process::find(first).with_context(|| format!("{first} is missing"))?;
+    let mut command = Command::new(program);
+    command.args(rest).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    Ok(command)
+}
+
+/// What it prints.
+fn said(mut command: Command) -> anyhow::Result<String> {
+    let output = command.output()?;
+    if !output.status.success() {
+        anyhow::bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// `agent [OPTION ...] ADDRESS WORD ...`: as with ssh, the words are joined for a shell.
@@ -103,8 +169,13 @@ fn agent_script(machines: &[Ready]) -> String {
                       address=$1\nshift\ncase $address in\n"
         .to_owned();
     for machine in machines {
-        let enter: Vec<String> = machine.enter.iter().map(|word| quote(word)).collect();
-        let line = format!("{}) exec {} sh -c \"$*\" ;;\n", machine.address, enter.join(" "));
+        let shell = ["sh", "-c"].map(String::from);
+        let words = match &machine.reach {
+            Some(reach) => reach.clone(),
+            None => machine.enter.iter().chain(&shell).cloned().collect(),
+        };
+        let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
+        let line = format!("{}) exec {} \"$*\" ;;\n", machine.address, words.join(" "));
         script.push_str(&line);
     }
     script.push_str("*) echo \"the lab has no machine $address\" >&2; exit 1 ;;\nesac\n");
@@ -126,8 +197,14 @@ mod tests {
         let machine = |address: &str, says: &str| Ready {
             address: address.to_owned(),
             enter: ["env", &format!("SAYS={says}")].map(String::from).to_vec(),
+            ..Ready::default()
         };
-        let script = agent_script(&[machine("192.0.2.1", "it's a"), machine("192.0.2.2", "b")]);
+        let reached = Ready {
+            reach: Some(["sh", "-c"].map(String::from).to_vec()),
+            ..machine("192.0.2.4", "no")
+        };
+        let machines = [machine("192.0.2.1", "it's a"), machine("192.0.2.2", "b"), reached];
+        let script = agent_script(&machines);
         let agent = folder.path().join("agent");
         fs::write(&agent, script).unwrap();
         let run = |words: &[&str]| {
@@ -137,6 +214,7 @@ mod tests {
         let says = (true, "it's a x".to_owned());
         assert_eq!(run(&["-x", "-q", "192.0.2.1", "echo", "$SAYS", "x"]), says);
         assert_eq!(run(&["192.0.2.2", "echo $SAYS"]), (true, "b".to_owned()));
+        assert_eq!(run(&["192.0.2.4", "echo", "'$SAYS'", "x"]), (true, "$SAYS x".to_owned()));
         assert!(!run(&["192.0.2.3", "true"]).0);
     }
 }
