@@ -16,6 +16,7 @@
 # make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
 # make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
 # make vm-bench       what paths between the guests give, in virtual time
+# make vm-lab         MPI and OpenMP in guests, by Xen's scheduler and virtual CPUs: VM="--machines credit2"; by hand
 # make kvm-test       QEMU guests that share memory, and checks inside; by hand
 # make kvm-migrations  a guest moves again and again under checked streams: VM="--moves 100"; by hand
 # make kvm-bench      programs in two such guests: virtio-net against yasmin run; VM="--rounds 3"; by hand
@@ -73,7 +74,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 .PHONY: soak cost runtimes build surface demo perf lab lab-peers test differential mutants jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: deb deb-test
-.PHONY: numa-test vm-up vm-down vm-test vm-bench needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench
+.PHONY: numa-test vm-up vm-down vm-test vm-bench vm-lab needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -267,6 +268,9 @@ vm-test: needs-vm
 
 vm-bench: needs-vm
 	@tests/vm/bench.py $(VM)
+
+vm-lab: needs-vm
+	@tests/vm/bench_lab.py $(VM)
 
 kvm-up: needs-vm
 	@tests/vm/kvm.py up $(VM)

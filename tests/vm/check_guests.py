@@ -161,6 +161,47 @@ def guests_nonblocking_connect():
     no_traces()
 
 
+# Connects to the other, accepts from it, and sends both ways; as one thread, which never waits in connect or accept.
+EACH_OTHER = """
+import select, socket, sys, time
+peer, port, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+listener = socket.create_server(("", port))
+while True:
+    to = socket.socket()
+    to.setblocking(False)
+    to.connect_ex((peer, port))
+    select.select([], [to], [], 60)
+    if not to.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        break
+    to.close()
+    time.sleep(0.05)
+connection, address = listener.accept()
+to.setblocking(True)
+to.sendall(bytes(size))
+got = 0
+while got < size:
+    got += len(connection.recv(65536))
+line = [line.split() for line in open("/sys/kernel/debug/yasmin/connections").readlines()[1:]]
+print("carried", sum(int(fields[5]) for fields in line), flush=True)
+to.shutdown(socket.SHUT_WR)
+assert connection.recv(1) == b""
+"""
+
+
+@check
+def guests_connect_to_each_other():
+    """Both at once, as MPI's ranks do: the one with the higher address stays TCP, and the other need not wait for it."""
+    ready()
+    size = 50_000
+    for domain in "ab":
+        script(domain, "each", EACH_OTHER)
+    start("a", "each", f"{RUN} python3 /tmp/each.py {ADDRESS['b']} {PORT} {size}")
+    run("b", f"{RUN} python3 /tmp/each.py {ADDRESS['a']} {PORT} {size}", timeout_s=120)
+    carried = int(re.search(r"carried (\d+)", finish("a", "each", timeout_s=60)).group(1))
+    if carried < size:
+        raise Failed(f"of {size} bytes only {carried} went through shared pages")
+
+
 @check
 def guests_iperf3():
     ready()

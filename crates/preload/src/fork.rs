@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_void};
 
 use crate::entry::{self, Entry};
 use crate::{
-    broker, conn, guest, holders, in_flight, lock, process, promote, real, set, signals, table,
-    text,
+    broker, conn, guest, handouts, holders, in_flight, lock, process, promote, real, set, signals,
+    table, text,
 };
 
 pub fn start() {
@@ -109,7 +109,8 @@ fn became_child() {
     set::forget_in_child();
     signals::reset_lock();
     broker::forget_in_child();
-    promote::forget_waiting();
+    promote::reset();
+    handouts::forget();
     in_flight::forget_others();
     text::forked();
     for fd in 0..table::end() {

@@ -38,6 +38,7 @@ mod fault;
 mod filter;
 mod fork;
 mod guest;
+mod handouts;
 mod handover;
 mod holders;
 mod image;

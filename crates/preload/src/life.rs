@@ -8,7 +8,7 @@ use core::sync::atomic::{self, Ordering};
 use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
 use crate::table::Candidate;
-use crate::{broker, holders, process, residue, set, sys, table, tcp};
+use crate::{broker, handouts, holders, process, residue, set, sys, table, tcp};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
@@ -228,6 +228,8 @@ pub fn takes_offer_back(fd: c_int, candidate: Candidate) {
     if candidate.is_pending()
         && let Some(offer) = table::offer(fd)
     {
-        broker::release(offer.load(Ordering::Relaxed));
+        let id = offer.load(Ordering::Relaxed);
+        handouts::take_back(id);
+        broker::release(id);
     }
 }

@@ -9,8 +9,8 @@ use crate::conn::{Conn, Unlocked};
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
-    broker, elsewhere, filter, guest, handover, life, memory, process, real, recv, residue, set,
-    settings, table, tcp,
+    broker, elsewhere, filter, guest, handouts, handover, life, memory, process, real, recv,
+    residue, set, settings, table, tcp,
 };
 
 /// # Safety
@@ -423,6 +423,7 @@ pub fn forget(fd: c_int) {
         Entry::Own => {
             broker::abandon(fd);
             residue::abandon(fd);
+            handouts::abandon(fd);
             guest::abandon(fd);
         }
         Entry::Fresh => table::clear(fd),

@@ -3,10 +3,9 @@
 //! Storey 4: life.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use yasmin_control::Decline;
-use yasmin_wire::Medium;
 
 use crate::broker::{self, Reply};
 use crate::conn::{Conn, Handout};
@@ -14,34 +13,12 @@ use crate::entry::{self, Entry};
 use crate::lock::Lock;
 use crate::sys::{self, PollFd, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Candidate, Way};
-use crate::{clock, config, holders, in_flight, life, offer, process, settings, tcp, text};
+use crate::{
+    clock, config, handouts, holders, in_flight, life, offer, process, settings, tcp, text,
+};
 
-/// Handouts whose descriptor has calls in flight: attached at the end of the last of them.
-static WAITING: [Waiting; 64] = [const { Waiting::new() }; 64];
-static WAITING_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Of several threads one offers a candidate.
 static LOCK: Lock = Lock::new();
-
-struct Waiting {
-    used: AtomicU32,
-    handout: core::cell::UnsafeCell<Handout>,
-}
-
-// SAFETY: the cell is used under LOCK alone.
-unsafe impl Sync for Waiting {}
-
-impl Waiting {
-    const fn new() -> Self {
-        let handout = Handout {
-            id: 0,
-            is_acceptor: false,
-            max_class: 0,
-            medium: Medium::Memfd,
-            channel_fd: -1,
-            side_fd: -1,
-        };
-        Self { used: AtomicU32::new(0), handout: core::cell::UnsafeCell::new(handout) }
-    }
-}
 
 const LAST_OF_STDIO: c_int = 2;
 
@@ -90,7 +67,7 @@ pub fn after_call(fd: c_int, candidate: Candidate, ret: isize, way: Way) {
         counts.add(ret as usize, way);
     }
     if candidate.is_pending() {
-        if broker::has_news() || WAITING_COUNT.load(Ordering::Relaxed) != 0 {
+        if broker::has_news() || handouts::any_waits() {
             look_for_answer(fd);
         }
         return;
@@ -278,73 +255,33 @@ fn handed_out(fd: c_int, handout: Handout, cookie: u64) {
     let is_same = is_answer_to(fd, handout.id)
         && sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_COOKIE, 8) == Some(cookie);
     if !is_same {
-        refuse(&handout);
+        handouts::refuse(&handout);
         return;
     }
     if attach(fd, &handout) {
         return;
     }
-    let Some(_guard) = LOCK.acquire() else {
-        refuse(&handout);
-        return;
-    };
-    for waiting in &WAITING {
-        if waiting.used.load(Ordering::Relaxed) == 0 {
-            // SAFETY: under LOCK.
-            unsafe { *waiting.handout.get() = handout };
-            waiting.used.store(1, Ordering::Relaxed);
-            WAITING_COUNT.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
+    if let Err(handout) = handouts::keep(handout) {
+        handouts::refuse(&handout);
+        table::clear(fd);
     }
-    refuse(&handout);
-    table::clear(fd);
-}
-
-fn refuse(handout: &Handout) {
-    sys::close(handout.channel_fd);
-    sys::close(handout.side_fd);
-    broker::release(handout.id);
 }
 
 /// Attaches a handout that had to wait, if there is one for `fd`.
 fn attach_waiting(fd: c_int) {
-    if WAITING_COUNT.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let Some(_guard) = LOCK.acquire() else { return };
-    for waiting in &WAITING {
-        if waiting.used.load(Ordering::Relaxed) == 0 {
-            continue;
-        }
-        // SAFETY: under LOCK.
-        let handout = unsafe { &*waiting.handout.get() };
+    handouts::retry(|handout| {
         let at = broker::descriptor_of(handout.id);
-        let done = if !is_answer_to(at, handout.id) {
-            refuse(handout);
-            true
-        } else {
-            at == fd && attach(fd, handout)
-        };
-        if done {
-            waiting.used.store(0, Ordering::Relaxed);
-            WAITING_COUNT.fetch_sub(1, Ordering::Relaxed);
+        if !is_answer_to(at, handout.id) {
+            handouts::refuse(handout);
+            return true;
         }
-    }
+        at == fd && attach(fd, handout)
+    });
 }
 
-/// In a forked child: the handouts are the parent's; their descriptors were copied with it.
-pub fn forget_waiting() {
+/// In a forked child.
+pub fn reset() {
     LOCK.reset();
-    for waiting in &WAITING {
-        if waiting.used.swap(0, Ordering::Relaxed) != 0 {
-            // SAFETY: the child has one thread.
-            let handout = unsafe { &*waiting.handout.get() };
-            sys::close(handout.channel_fd);
-            sys::close(handout.side_fd);
-        }
-    }
-    WAITING_COUNT.store(0, Ordering::Relaxed);
 }
 
 /// False: calls are in flight on the descriptor; the handout is kept for later.
@@ -359,7 +296,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         return false;
     }
     let Some(conn) = Conn::attach(fd, handout) else {
-        refuse(handout);
+        handouts::refuse(handout);
         table::clear(fd);
         return true;
     };
@@ -375,7 +312,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         drop(_pin);
         conn.discard();
         if is_alone && !is_known {
-            refuse(handout);
+            handouts::refuse(handout);
             broker::stays(fd, candidate, Decline::Unseen);
             life::leave_to_others(fd);
             return true;
@@ -388,8 +325,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         offer::at_once(conn, fd);
     }
     holders::drop_slot(candidate.slot());
-    sys::close(handout.channel_fd);
-    sys::close(handout.side_fd);
+    handouts::close(handout);
     if conn.settings.nodelay.load(Ordering::Relaxed) == 0 {
         // Replies by ring carry no acknowledgement: Nagle would hold back what goes by TCP.
         sys::setsockopt_bytes(fd, SOL_TCP, sys::TCP_NODELAY, &1u32.to_ne_bytes());

@@ -5,9 +5,13 @@
  *                       that has 4 MiB left
  *   footprint locked    connections of a program that has all its memory locked
  *   footprint group DIR connections with large messages to a process in a control group
+ *   footprint descriptors    connections that are offered, then shared with a child, then closed: their channels
+ *                       come while they are shared
+ *   footprint echo PORT      the other end of that, which offers when its connections have proven busy
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -83,6 +87,89 @@ static void exchange(void)
 		if (memcmp(sent, got, sizeof sent))
 			die("other bytes");
 	}
+}
+
+enum { SHARED = 4, PINGS = 60, LOW = 256 };
+
+/* Descriptors at low numbers, or those of channels at any number. */
+static int descriptors(int of_channels)
+{
+	int count = 0;
+	DIR *folder = opendir("/proc/self/fd");
+	for (struct dirent *entry; folder && (entry = readdir(folder));) {
+		char path[300], name[300] = "";
+		int fd = atoi(entry->d_name);
+		snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+		if (entry->d_name[0] == '.' || readlink(path, name, sizeof name - 1) < 0)
+			continue;
+		count += of_channels ? strstr(name, "memfd:yasmin") != 0 : fd < LOW;
+	}
+	closedir(folder);
+	return count;
+}
+
+static void echo(const char *port)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(port))};
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	for (int i = 0; i < SHARED; i++) {
+		char byte;
+		int s = socket(AF_INET, SOCK_STREAM, 0);
+		if (connect(s, (struct sockaddr *)&at, sizeof at))
+			die("connect");
+		while (recv(s, &byte, 1, 0) == 1)
+			if (send(s, &byte, 1, MSG_NOSIGNAL) != 1)
+				break;
+		close(s);
+	}
+}
+
+static void share_and_close(const char *self)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof at;
+	int l = socket(AF_INET, SOCK_STREAM, 0), before, waited = 0, low_while = 0;
+	char port[16], byte = 'x';
+	pid_t peer, children[SHARED];
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(l, (struct sockaddr *)&at, sizeof at) || listen(l, SHARED))
+		die("listen");
+	getsockname(l, (struct sockaddr *)&at, &len);
+	snprintf(port, sizeof port, "%d", ntohs(at.sin_port));
+	if (!(peer = fork())) {
+		unsetenv("YASMIN_PROMOTE_MESSAGES");
+		execl(self, self, "echo", port, (char *)0);
+		die("exec");
+	}
+	before = descriptors(0);
+	for (int i = 0; i < SHARED; i++) {
+		int s = accept(l, 0, 0);
+		if (s < 0)
+			die("accept");
+		if (!(children[i] = fork())) {
+			pause();
+			_exit(0);
+		}
+		for (int k = 0; k < PINGS; k++)
+			if (send(s, &byte, 1, 0) != 1 || recv(s, &byte, 1, 0) != 1)
+				die("ping");
+		waited += descriptors(1) > 0;
+		low_while += descriptors(0) - before - 1;
+		shutdown(s, SHUT_RDWR);
+		close(s);
+	}
+	if (!waited)
+		printf("no channel came while its connection was shared\n");
+	else if (low_while || descriptors(0) != before || descriptors(1))
+		printf("%d more at low numbers meanwhile; %d before, %d after, %d of channels\n", low_while, before,
+		       descriptors(0), descriptors(1));
+	else
+		printf("added little\n");
+	for (int i = 0; i < SHARED; i++) {
+		kill(children[i], SIGKILL);
+		waitpid(children[i], 0, 0);
+	}
+	waitpid(peer, 0, 0);
 }
 
 enum { LARGE = 200000, MANY = 100, ROUNDS = 20 };
@@ -165,6 +252,10 @@ int main(int argc, char **argv)
 		setrlimit(RLIMIT_AS, &space);
 		exchange();
 		printf("added %s\n", status_kib("VmSize:") < 16 << 10 ? "little" : "much");
+	} else if (argc > 2 && !strcmp(argv[1], "echo")) {
+		echo(argv[2]);
+	} else if (argc > 1 && !strcmp(argv[1], "descriptors")) {
+		share_and_close(argv[0]);
 	} else if (argc > 2) {
 		signal(SIGCHLD, SIG_DFL);
 		group(argv[2]);

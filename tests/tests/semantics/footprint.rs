@@ -41,6 +41,13 @@ fn memory_that_is_locked() {
     check(&["locked"], true);
 }
 
+/// A channel may be handed out while its connection cannot have it. Its descriptors lie where no
+/// program looks for free numbers, and go with the connection.
+#[test]
+fn channels_that_come_while_a_connection_is_shared() {
+    check(&["descriptors"], false);
+}
+
 /// A control group, gone when dropped.
 struct Group(PathBuf);
 

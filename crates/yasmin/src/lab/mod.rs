@@ -134,7 +134,9 @@ impl Study {
         let bench = Bench::new(folder.path(), programs, sites, rings, sockmap)?;
         let environment = Environment::read();
         eprintln!("{}", environment.line());
-        let outcomes = take_turns(&bench, cases, rounds)?;
+        let outcomes = take_turns(&bench, cases, rounds);
+        bench.sites.values().for_each(|site| site.clear(folder.path()));
+        let outcomes = outcomes?;
         let mut report = Report {
             format: report::FORMAT,
             environment,

@@ -87,8 +87,8 @@ pub const DIFFERS: [&str; 5] = [
     "Processor: this machine's cores are a good deal faster than 2 GHz cores of 2007, so compute \
      takes a smaller part of every time and communication a larger one. Compare shapes and ratios, \
      not seconds.",
-    "Guests: the published guests ran on Xen. Here workers run natively and in namespaces; guests \
-     are not measured yet. No virtual CPU is scheduled here, so nothing is said about Credit and SEDF.",
+    "Guests: the published guests ran on Xen, on two cores. A report has guests only where their \
+     placement was chosen; native workers and namespaces have no virtual CPU to be scheduled.",
     "MPI: LAM/MPI is no longer kept up. Open MPI and MPICH run here, and both are held to one path at \
      a time; which one LAM/MPI took was not published.",
     "Collection: the product's time has the distribution of A and B and the collection of C; \

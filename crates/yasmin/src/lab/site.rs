@@ -98,6 +98,15 @@ impl Site {
         Ok(())
     }
 
+    /// Takes away what `bring` brought, which lay in `folder`.
+    pub fn clear(&self, folder: &Path) {
+        let folder = folder.display().to_string();
+        for nth in (0..self.machines.len()).filter(|nth| self.machines[*nth].copy.is_some()) {
+            // A machine that does not answer any more keeps its copies.
+            let _ = self.ask(nth, &["rm", "-rf", &folder]);
+        }
+    }
+
     /// What rings or shared pages have carried from all machines, by the placement's own counters.
     /// `None`: it has none.
     pub fn moved_bytes(&self) -> anyhow::Result<Option<u64>> {
