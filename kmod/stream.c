@@ -16,7 +16,9 @@
 /* After so many in vain, one sleep in so many is preceded by a look. */
 #define VAIN_LINGERS_MAX 16
 
-/* So many looks in vain, one after the other, are a program's that does not sleep. */
+/* So many looks in vain, one after the other, are a program's that does not sleep. Where another task of this
+ * guest could run, one look in so many gives way.
+ */
 #define VAIN_LOOKS_MAX 8
 
 /* So much is published or given back at a time, so that both sides work at once. */
@@ -52,9 +54,13 @@ u32 yasmin_stream_look(struct conn *conn, u32 target)
  */
 static void give_way(struct conn *conn, bool found)
 {
-	if (found)
+	if (found) {
 		conn->vain_looks = 0;
-	else if (++conn->vain_looks >= VAIN_LOOKS_MAX && single_task_running())
+		return;
+	}
+	if (++conn->vain_looks < VAIN_LOOKS_MAX)
+		return;
+	if (single_task_running() || conn->vain_looks % VAIN_LOOKS_MAX == 0)
 		HYPERVISOR_sched_op(SCHEDOP_yield, NULL);
 }
 
