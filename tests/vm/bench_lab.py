@@ -20,7 +20,6 @@ import lab
 MACHINES = {
     "credit2": ("credit2", 1, "guest,guests"),
     "credit": ("credit", 1, "guest,guests"),
-    "rtds": ("rtds", 1, "guest,guests"),
     "credit2-2": ("credit2", 2, "guest"),
     "credit2-4": ("credit2", 4, "guest"),
     "credit2-8": ("credit2", 8, "guest"),
@@ -57,7 +56,7 @@ def figures(outcome):
     if outcome.get("seconds"):
         yield "ms", outcome["seconds"]["median"] * 1e3
     for point in outcome.get("points", []):
-        if point["len_bytes"] in (0, 8, 1024, 65536, 262144):
+        if point["len_bytes"] in (0, 8, 64):
             yield f"{point['len_bytes']} B, us", point["latency_ns"]["median"] / 1e3
 
 
