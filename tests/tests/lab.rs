@@ -1,12 +1,14 @@
 //! `yasmin lab`, small and whole: kernels verified, paths proven, and a wrong path found out.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use yasmin_tests::installed;
 use yasmin_tests::lab::{Folder, artefact};
 use yasmin_tests::netns;
+use yasmin_tests::sys;
 
 /// Open MPI polls, so that its bytes go by ring on crowded machines too.
 const PLAN: &str = r#"
@@ -162,6 +164,80 @@ fn every_kernel_is_verified_and_every_path_proven() {
     let text = String::from_utf8_lossy(&compared.stdout);
     assert!(compared.status.success() && text.contains("within spread"), "{text}");
     assert!(!text.contains("slower") && !text.contains("NOT PROVEN"), "{text}");
+}
+
+/// ^C: what was measured until then is kept, and the command says that it is not all.
+#[test]
+fn interrupted_it_keeps_what_it_has() {
+    if !can_run() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut command = Command::new(artefact("yasmin"));
+    command.args(["lab", "--quick", "--rounds", "10000", "--only", "is-s/serial", "--out"]);
+    command.arg(folder.path()).env("TMPDIR", folder.path()).stderr(Stdio::piped());
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    // Each run has a file for what it prints.
+    let runs = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap().flatten();
+        let own = entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.path());
+        let files = own.flat_map(|own| std::fs::read_dir(own).into_iter().flatten().flatten());
+        files.filter(|file| file.file_name().to_string_lossy().starts_with("serial")).count()
+    };
+    while runs() < 3 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    sys::kill(child.id().cast_signed(), libc::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("interrupted: the report has what was measured"), "{said}");
+    let report = report(folder.path());
+    assert_eq!(outcomes(&report).len(), 1, "{said}");
+    assert!(outcomes(&report)[0]["runs"].as_array().unwrap().len() >= 2, "{said}");
+}
+
+/// Machines that the lab did not make: files go there by the placement's words, programs too.
+#[test]
+fn machines_that_are_given() {
+    if !can_run() {
+        return;
+    }
+    let folder = Folder::new();
+    let copied = folder.path().join("copied");
+    let placements = folder.path().join("placements.toml");
+    // Each program in a network of its own, where nobody sends anything.
+    let text = format!(
+        r#"
+        [[placement]]
+        name = "there"
+        about = "one that is there"
+        network = "given"
+        copy = ["sh", "-c", "echo {{name}} {{file}} >>{}"]
+        [[placement.machine]]
+        name = "a"
+        address = "127.0.0.1"
+        enter = ["unshare", "-n"]
+        "#,
+        copied.display()
+    );
+    std::fs::write(&placements, text).unwrap();
+    let placements = placements.display().to_string();
+    let words = ["--placements", &placements, "--on", "there", "--only", "is/serial"];
+    let output = lab(&folder, &words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let copied = std::fs::read_to_string(copied).unwrap();
+    let files: Vec<&str> = copied.lines().collect();
+    assert_eq!(files.len(), 2, "{copied}");
+    assert!(files[0].starts_with("a /") && files[0].ends_with("/is-serial"), "{copied}");
+    assert!(files[1].ends_with("/agent.sh"), "{copied}");
+    assert_eq!(outcomes(&report(folder.path()))[0]["proven"], true);
+
+    let output = lab(&folder, &["--placements", &placements, "--on", "there", "--only", "rings"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("no measurement has"), "{said}");
 }
 
 /// No broker listens: the ranks run all the same, over TCP, and say that they are under `yasmin

@@ -155,7 +155,7 @@ impl Study {
 }
 
 /// All cases of an experiment take turns: each once in a round, every second round backwards, so
-/// that none is always first.
+/// that none is always first. Interrupted, it returns what was measured until then.
 fn take_turns(bench: &Bench, cases: Vec<Case>, rounds: u16) -> anyhow::Result<Vec<Outcome>> {
     let cpus = yasmin_measure::cpus::allowed()?.len();
     let steps = cases.len() * usize::from(rounds);
@@ -165,7 +165,7 @@ fn take_turns(bench: &Bench, cases: Vec<Case>, rounds: u16) -> anyhow::Result<Ve
         Outcome::new(case, command)
     };
     let mut outcomes: Vec<Outcome> = cases.into_iter().map(describe).collect();
-    for experiment in outcomes.chunk_by_mut(|a, b| a.case.experiment == b.case.experiment) {
+    'all: for experiment in outcomes.chunk_by_mut(|a, b| a.case.experiment == b.case.experiment) {
         for round in 0..rounds {
             for at in 0..experiment.len() {
                 let at = if round % 2 == 0 { at } else { experiment.len() - 1 - at };
@@ -176,7 +176,11 @@ fn take_turns(bench: &Bench, cases: Vec<Case>, rounds: u16) -> anyhow::Result<Ve
                     continue;
                 }
                 measure_once(bench, outcome, cpus);
-                interrupt::check()?;
+                if interrupt::check().is_err() {
+                    // Of the run that was ended just now.
+                    outcome.failure = None;
+                    break 'all;
+                }
                 if let Some(failure) = &outcome.failure {
                     progress.println(format!("{}: {failure}", outcome.case.name));
                 }
@@ -184,6 +188,12 @@ fn take_turns(bench: &Bench, cases: Vec<Case>, rounds: u16) -> anyhow::Result<Ve
         }
     }
     progress.finish_and_clear();
+    if interrupt::check().is_err() {
+        outcomes.retain(|outcome| !outcome.runs.is_empty() || outcome.failure.is_some());
+        if outcomes.is_empty() {
+            bail!("interrupted before anything was measured");
+        }
+    }
     outcomes.iter_mut().for_each(Outcome::finish);
     Ok(outcomes)
 }
@@ -222,6 +232,7 @@ fn publish(report: &Report, table: &str, options: &Common) -> anyhow::Result<()>
         eprintln!("yasmin lab: {warning}");
     }
     eprintln!("report: {}", absolute(&options.out.join("report.html")));
+    interrupt::check()?;
     let failures = report.failures();
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));

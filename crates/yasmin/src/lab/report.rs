@@ -9,6 +9,7 @@ use super::placement::Placement;
 use super::plan::Case;
 use super::proof;
 use crate::bench::Limits;
+use crate::demo::interrupt;
 use yasmin_measure::environment::Environment;
 use yasmin_measure::spread::Spread;
 
@@ -233,6 +234,10 @@ impl Report {
                 "in {stolen} of {all} runs the hypervisor took more than {STEAL_PERCENT} % of the \
                  CPUs' time"
             ));
+        }
+        if interrupt::check().is_err() {
+            self.warnings
+                .push("interrupted: the report has what was measured until then".to_owned());
         }
         if self.rounds < FEW_ROUNDS {
             self.warnings.push(format!("medians of {} rounds say little", self.rounds));
