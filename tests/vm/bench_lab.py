@@ -28,9 +28,15 @@ CHECKOUT = os.path.join(lab.HERE, "..", "..")
 YASMIN = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(CHECKOUT, "target")), "release", "yasmin")
 
 
+def report_of(name, options):
+    return os.path.join(options.out, name, "report.json")
+
+
 def measure(name, options):
     """False: a measurement failed, or its path was not proven; the report says which."""
     scheduler, vcpus, placements = MACHINES[name]
+    if os.path.exists(report_of(name, options)):
+        os.unlink(report_of(name, options))
     boot = [sys.executable, lab.__file__, "up", "--icount", "--scheduler", scheduler, "--vcpus", str(vcpus),
             "--lifetime", "7200"]
     if not options.keep and subprocess.run(boot).returncode:
@@ -93,9 +99,8 @@ def main():
     failed = [name for name in names if not measure(name, options)]
     reports = {}
     for name in names:
-        path = os.path.join(options.out, name, "report.json")
-        if os.path.exists(path):
-            with open(path) as file:
+        if os.path.exists(report_of(name, options)):
+            with open(report_of(name, options)) as file:
                 reports[name] = json.load(file)
     text = table(reports)
     print(text)
