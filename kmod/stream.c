@@ -16,7 +16,8 @@
 /* After so many in vain, one sleep in so many is preceded by a look. */
 #define VAIN_LINGERS_MAX 16
 
-/* So many looks in vain, one after the other, are a program's that does not sleep. Where another task of this
+/*
+ * So many looks in vain, one after the other, are a program's that does not sleep. Where another task of this
  * guest could run, one look in so many gives way.
  */
 #define VAIN_LOOKS_MAX 8
