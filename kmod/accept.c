@@ -12,7 +12,7 @@ static void refuse(struct peer *peer, const struct wire_message *connect, u32 fl
 /* Maps what the connector granted; the list of grants is copied out once. */
 static int map_channel(struct conn *conn, const struct wire_message *connect)
 {
-	unsigned int count = 1 + 2 * (1 << conn->class);
+	unsigned int count = 1 + 2 * wire_class_pages(conn->class);
 	grant_ref_t indirect[] = { connect->indirect_ref, connect->indirect_more_ref };
 	grant_ref_t *refs = kvcalloc(count, sizeof(*refs), GFP_KERNEL);
 	int err = refs ? yasmin_area_copy_refs(conn->peer->domid, indirect, refs, count) : -ENOMEM;
@@ -89,7 +89,8 @@ void yasmin_accept_connect(struct peer *peer, const struct wire_message *connect
 	struct conn *conn = NULL;
 	struct sockaddr_vm address;
 
-	if (!(connect->role & WIRE_FROM_CONNECTOR) || connect->class > WIRE_BELL_MAX_CLASS ||
+	if (!(connect->role & WIRE_FROM_CONNECTOR) || connect->class < WIRE_MIN_PAGED_CLASS ||
+	    connect->class > WIRE_BELL_MAX_CLASS ||
 	    (connect->type != WIRE_STREAM && connect->type != WIRE_SEQPACKET))
 		goto refused;
 	if (again)

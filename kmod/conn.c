@@ -81,7 +81,7 @@ struct conn *yasmin_conn_create(struct peer *peer, bool connector, u8 class)
 /* Both directions over the area's pages, from the start: direction 0 is the connector's to send on. */
 void yasmin_conn_lay_out(struct conn *conn)
 {
-	unsigned int ring = 1 << conn->class, out = conn->connector ? 0 : 1;
+	unsigned int ring = wire_class_pages(conn->class), out = conn->connector ? 0 : 1;
 	u8 *header = conn->area.addresses[0];
 	struct wire_block *blocks[2] = {
 		(void *)(header + WIRE_BLOCK_OFFSET),
@@ -237,8 +237,8 @@ static int make_channel(struct conn *conn)
 	int err;
 
 	while (1) {
-		count = 1 + 2 * (1 << conn->class);
-		err = conn->class && !is_affordable(count) ? -ENOMEM : 0;
+		count = 1 + 2 * wire_class_pages(conn->class);
+		err = conn->class > WIRE_MIN_PAGED_CLASS && !is_affordable(count) ? -ENOMEM : 0;
 		if (!err)
 			err = yasmin_area_grant(&conn->indirect, domid, DIV_ROUND_UP(count, WIRE_INDIRECT_REFS));
 		if (!err)
@@ -247,7 +247,7 @@ static int make_channel(struct conn *conn)
 			break;
 		yasmin_area_grant_end(&conn->indirect);
 		yasmin_spare_tight();
-		if (!conn->class)
+		if (conn->class == WIRE_MIN_PAGED_CLASS)
 			/* As AF_VSOCK's programs know it. */
 			return err == -ENOSPC ? -ENOBUFS : err;
 		conn->class--;
@@ -266,7 +266,7 @@ static int make_channel(struct conn *conn)
 
 static u8 choose_class(u64 bytes)
 {
-	u8 class = 0;
+	u8 class = WIRE_MIN_PAGED_CLASS;
 
 	while (class < WIRE_BELL_MAX_CLASS && wire_class_bytes(class) < bytes)
 		class++;

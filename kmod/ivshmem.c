@@ -48,7 +48,7 @@
 #define SLICES_MAX 4096
 /* Where the words lie in a channel's first page. */
 #define WORD_0 0x400
-#define WORD_1 0x800
+#define WORD_1 0x600
 
 struct region {
 	struct kref refs;

@@ -19,8 +19,9 @@ struct yasmin_slice {
 	__u64 grant;
 };
 
-/* Gives a descriptor that maps this slice. EBUSY: it overlaps one that somebody has. */
-#define YASMIN_SLICE_GET _IOW('y', 1, struct yasmin_slice)
+/* Gives a descriptor that maps this slice. EBUSY: it overlaps one that somebody has. A driver that parks the
+ * words of channels of version 1 has number 1. */
+#define YASMIN_SLICE_GET _IOW('y', 4, struct yasmin_slice)
 /* The first slice that somebody has at `offset` or behind. ENOENT: there is none. */
 #define YASMIN_SLICE_NEXT _IOWR('y', 2, struct yasmin_slice)
 /* A slice that nobody has any more, once each. EAGAIN: there is none. */

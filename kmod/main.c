@@ -18,7 +18,7 @@ static int set_ring_pages(const char *value, const struct kernel_param *param)
 
 	if (err)
 		return err;
-	if (!is_power_of_2(pages) || pages > 1 << WIRE_BELL_MAX_CLASS)
+	if (!is_power_of_2(pages) || pages > wire_class_pages(WIRE_BELL_MAX_CLASS))
 		return -EINVAL;
 	return param_set_uint(value, param);
 }

@@ -37,10 +37,10 @@ static bool exchange_word(u64 *at, u64 from, u64 to)
 
 static struct ring_span find_span(void *const *pages, u64 position, u8 class, u32 len_bytes)
 {
-	u32 at = position & (wire_class_bytes(class) - 1);
+	u32 size = wire_class_bytes(class), at = position & (size - 1);
 	u32 in_page = at & (WIRE_PAGE_BYTES - 1);
-	u32 page = at >> WIRE_PAGE_SHIFT, last = (wire_class_bytes(class) >> WIRE_PAGE_SHIFT) - 1;
-	u32 piece = WIRE_PAGE_BYTES - in_page;
+	u32 page = at >> WIRE_PAGE_SHIFT, last = (size - 1) >> WIRE_PAGE_SHIFT;
+	u32 piece = min(size, (u32)WIRE_PAGE_BYTES) - in_page;
 	u8 *from = (u8 *)pages[page] + in_page;
 
 	for (; piece < len_bytes && page < last; page++, piece += WIRE_PAGE_BYTES)

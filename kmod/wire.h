@@ -25,13 +25,14 @@ typedef uint64_t u64;
 #endif
 
 /* A channel's pages (section 1). */
-#define WIRE_VERSION		1
+#define WIRE_VERSION		2
 #define WIRE_PAGE_BYTES		4096
 #define WIRE_PAGE_SHIFT		12
-#define WIRE_MAX_CLASS		8
-#define WIRE_BELL_MAX_CLASS	9	/* section 9 */
+#define WIRE_MIN_PAGED_CLASS	1	/* below, rings lie in the first page */
+#define WIRE_MAX_CLASS		9
+#define WIRE_BELL_MAX_CLASS	10	/* section 9, where rings have pages */
 #define WIRE_BLOCK_OFFSET	1024
-#define WIRE_BLOCK_STRIDE	1024
+#define WIRE_BLOCK_STRIDE	512
 
 struct wire_header {
 	u8 magic[8];		/* "YASMINCH" */
@@ -63,7 +64,13 @@ enum wire_state { WIRE_PARKED, WIRE_OFFERED, WIRE_OPEN, WIRE_INVALID };
 
 static inline u32 wire_class_bytes(u8 class)
 {
-	return (u32)WIRE_PAGE_BYTES << class;
+	return class < WIRE_MIN_PAGED_CLASS ? 1024 : (u32)WIRE_PAGE_BYTES << (class - WIRE_MIN_PAGED_CLASS);
+}
+
+/* Of a ring that has pages. */
+static inline u32 wire_class_pages(u8 class)
+{
+	return wire_class_bytes(class) >> WIRE_PAGE_SHIFT;
 }
 
 static inline u64 wire_since(u64 later, u64 earlier)

@@ -85,7 +85,7 @@ static bool receive_some(struct ring_receiver *r, u64 *received, u64 total, u8 c
 	case RING_TCP_UP_TO:
 		breach("look");
 	case RING_TCP:
-		if (!yasmin_ring_offer(r, below(class + 1)))
+		if (!yasmin_ring_offer(r, WIRE_MIN_PAGED_CLASS + below(class)))
 			breach("offer");
 		return true;
 	case RING_RING:
@@ -109,7 +109,7 @@ static bool receive_some(struct ring_receiver *r, u64 *received, u64 total, u8 c
 
 int main(int argc, char **argv)
 {
-	static void *pages[2][1 << WIRE_MAX_CLASS];
+	static void *pages[2][1 << (WIRE_MAX_CLASS - WIRE_MIN_PAGED_CLASS)];
 	struct ring_receiver r;
 	struct ring_sender s;
 	u64 total, sent = 0, received = 0;
@@ -125,8 +125,8 @@ int main(int argc, char **argv)
 	if (base == MAP_FAILED)
 		return 3;
 	for (int ring = 0; ring < 2; ring++)
-		for (u32 i = 0; i < 1u << class; i++)
-			pages[ring][i] = base + WIRE_PAGE_BYTES * (1 + (ring << class) + i);
+		for (u32 i = 0; i < wire_class_pages(class); i++)
+			pages[ring][i] = base + WIRE_PAGE_BYTES * (1 + ring * wire_class_pages(class) + i);
 	yasmin_ring_sender_init(&s, (void *)(base + WIRE_BLOCK_OFFSET + WIRE_BLOCK_STRIDE), pages[1], class, false);
 	yasmin_ring_receiver_init(&r, (void *)(base + WIRE_BLOCK_OFFSET), pages[0], class, false);
 	while (sent < total || received < total) {

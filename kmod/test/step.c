@@ -13,7 +13,7 @@ static struct wire_block block;
 static struct ring_sender s;
 static struct ring_receiver r;
 static struct ring_write granted;
-static void *pages[1 << WIRE_MAX_CLASS];
+static void *pages[1 << (WIRE_MAX_CLASS - WIRE_MIN_PAGED_CLASS)];
 
 static void setup(u8 max_class, u64 start, bool bell)
 {
@@ -23,7 +23,8 @@ static void setup(u8 max_class, u64 start, bool bell)
 	free(memory);
 	memory = malloc(wire_class_bytes(max_class));
 	memset(memory, 0xa5, wire_class_bytes(max_class));
-	for (int i = 0; i < 1 << max_class; i++)
+	pages[0] = memory;
+	for (u32 i = 1; i < wire_class_pages(max_class); i++)
 		pages[i] = memory + i * WIRE_PAGE_BYTES;
 	memset(&block, 0xa5, sizeof(block));
 	yasmin_ring_block_init(&block, bell ? max_class : 0);

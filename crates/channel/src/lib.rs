@@ -21,7 +21,7 @@ pub const fn bytes(max_class: u8) -> usize {
     layout::channel_bytes(max_class)
 }
 
-/// Block and ring of direction `index` (0: connector to acceptor).
+/// Block and rings of direction `index` (0: connector to acceptor).
 ///
 /// # Safety
 /// `base` is the mapping of a whole channel of `max_class`, and outlives what is returned.
@@ -29,7 +29,9 @@ pub unsafe fn direction<'a>(base: *mut u8, index: usize, max_class: u8) -> (&'a 
     debug_assert!(index < 2 && max_class <= layout::MAX_CLASS);
     // SAFETY: inside the mapping, aligned to its 256 bytes; a Block is atomics only.
     let block = unsafe { &*base.add(layout::direction_offset(index)).cast::<Block>() };
-    // SAFETY: the ring of the largest class is inside the mapping.
-    let ring = unsafe { Pages::new(base.add(layout::ring_offset(index, max_class))) };
-    (block, ring)
+    let small = layout::small_ring_offset(index);
+    let paged = layout::ring_offset(index, max_class);
+    // SAFETY: both are inside the mapping, with all the bytes of the largest class that it has.
+    let rings = unsafe { Pages::new(base.add(small), base.add(paged)) };
+    (block, rings)
 }

@@ -7,7 +7,9 @@ use yasmin_channel::attachment::Attachment;
 use yasmin_channel::region::{Filling, Region};
 use yasmin_channel::side::{SIDE_BYTES, SIDE_VERSION};
 use yasmin_channel::{Errno, bytes, memfd};
+use yasmin_ring::{Pages, Place};
 use yasmin_wire::Medium;
+use yasmin_wire::layout::class_bytes;
 
 const PAGE: usize = 4096;
 
@@ -95,11 +97,16 @@ fn an_end_is_attached_to_what_is_whole_alone() {
     unsafe { page.as_ptr().cast::<u32>().write_volatile(SIDE_VERSION) };
     let attachment = attach(slice, side.region, CLASS).unwrap();
     assert_eq!(attachment.max_class(), CLASS);
-    let (block, _) = attachment.direction(1);
-    let (first, _) = attachment.direction(0);
-    assert_eq!(std::ptr::from_ref(block) as usize - std::ptr::from_ref(first) as usize, 0x400);
+    let [(first, rings), (second, other_rings)] = [0, 1].map(|index| attachment.direction(index));
+    assert_eq!(std::ptr::from_ref(second) as usize - std::ptr::from_ref(first) as usize, 0x200);
+    // The smallest ring in the first page, all others behind it.
+    let start = std::ptr::from_ref(first) as usize - 0x400;
+    let place = |rings: Pages, class| rings.at(Place { class, at: 1 }) as usize - start - 1;
+    assert_eq!([0, 1, CLASS].map(|class| place(rings, class)), [0x800, PAGE, PAGE]);
+    let behind = PAGE + class_bytes(CLASS) as usize;
+    assert_eq!([0, 1, CLASS].map(|class| place(other_rings, class)), [0xc00, behind, behind]);
     // Another one of a larger class, a short side page, an impossible class.
     assert!(attach(slice, side.region, CLASS + 1).is_none());
     assert!(attach(slice, side.region.slice(0, SIDE_BYTES - 1).unwrap(), CLASS).is_none());
-    assert!(attach(slice, side.region, 9).is_none());
+    assert!(attach(slice, side.region, 10).is_none());
 }

@@ -15,7 +15,7 @@ use yasmin_wire::layout::MAX_CLASS;
 pub const UPLINK_BYTES: usize = 64;
 
 /// Version of these messages.
-pub const UPLINK_VERSION: u64 = 1;
+pub const UPLINK_VERSION: u64 = 2;
 
 /// The virtio-serial port's name.
 pub const PORT_NAME: &str = "org.yasmin.0";

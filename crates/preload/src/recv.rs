@@ -456,10 +456,11 @@ pub fn ring_offset(receiver: &Receiver<'_, Pages>, fd: c_int) -> Option<usize> {
 /// From the ring to the program's memory.
 fn give(receiver: &Receiver<'_, Pages>, skip: u32, base: *mut u8, len: usize) -> Result<(), Ret> {
     let mut done = 0;
-    for (at, len) in receiver.spans(skip, len) {
+    for (place, len) in receiver.spans(skip, len) {
         if len > 0 {
+            let from = receiver.memory.at(place);
             // SAFETY: `spans` stays inside the ring's pages.
-            unsafe { memory::copy_out(base.wrapping_add(done), receiver.memory.at(at), len)? };
+            unsafe { memory::copy_out(base.wrapping_add(done), from, len)? };
         }
         done += len;
     }

@@ -21,7 +21,7 @@ use yasmin_channel::region::Region;
 use yasmin_channel::residue::{CHANNEL_AT, MAGIC, MARK, SIDE_AT, VERSION};
 use yasmin_channel::side::SIDE_BYTES;
 use yasmin_wire::Medium;
-use yasmin_wire::layout::{self, class_bytes};
+use yasmin_wire::layout;
 
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
@@ -143,7 +143,8 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         tcp::set_low_water(fd, conn.low_water());
     }
     let memfd = Memfd::create(CHANNEL_AT + layout::channel_bytes(max_class))?;
-    let ring_bytes = class_bytes(receiver.class()) as usize;
+    // That of class 0 lies in the channel's first page.
+    let ring_bytes = layout::paged_bytes(receiver.class());
     // SAFETY: all of it is mapped while the locks are held.
     let is_copied = unsafe {
         memfd.write((&raw const header).cast(), size_of::<Header>(), 0)

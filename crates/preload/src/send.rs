@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 use yasmin_call::answer;
 use yasmin_call::send::{Asks, Health, Opening, Send, Sink};
 use yasmin_ring::{Broken, Pages, Publish, Room, Sender, Stamp, Write};
+use yasmin_wire::layout::MIN_PAGED_CLASS;
 
 use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, NO_PIECE};
@@ -30,8 +31,9 @@ const TCP_AGAIN_US: u64 = 1_000_000;
 /// After this many full rings it asks for a larger one.
 const FULL_BEFORE_GROWTH: u32 = 2;
 
-/// By how much a ring grows at once: to 16 times its size. All of it is touched then, so not at
-/// once to the most; and each growth costs two parks, so not in smaller steps.
+/// By how much a ring with pages of its own grows at once: to 16 times its size. All of it is
+/// touched then, so not at once to the most; and each growth costs two parks, so not in smaller
+/// steps. The smallest ring, which has no page, grows to the next class.
 const GROWTH_CLASSES: u8 = 4;
 
 /// What a call sends: the program's memory, or a file.
@@ -354,11 +356,12 @@ impl Sink for Locked<'_, '_> {
                 let mut result = Ok(len);
                 buffers.each(at, len, |base, len, done| {
                     let mut at_byte = 0;
-                    for (at, len) in sender.spans(write, done as u32, len) {
+                    for (place, len) in sender.spans(write, done as u32, len) {
                         let from = base.wrapping_add(at_byte);
                         if len > 0 && result.is_ok() {
+                            let to = sender.memory.at(place);
                             // SAFETY: `spans` stays inside the ring's pages.
-                            let taken = unsafe { memory::copy_in(sender.memory.at(at), from, len) };
+                            let taken = unsafe { memory::copy_in(to, from, len) };
                             result = result.and_then(|all| taken.map(|()| all));
                         }
                         at_byte += len;
@@ -413,7 +416,8 @@ impl Sink for Locked<'_, '_> {
         let class = self.sender.class();
         let full = conn.tx.filled(class);
         if full == FULL_BEFORE_GROWTH {
-            self.sender.want_class((class + GROWTH_CLASSES).min(conn.max_class()));
+            let grown = if class == 0 { MIN_PAGED_CLASS } else { class + GROWTH_CLASSES };
+            self.sender.want_class(grown.min(conn.max_class()));
         }
         // The broker has to be asked by the other side first: try now and then.
         full > FULL_BEFORE_GROWTH && full.is_power_of_two()

@@ -19,7 +19,7 @@ mod stamps;
 mod state;
 
 pub use block::Block;
-pub use memory::{Memory, Pages};
+pub use memory::{Memory, Pages, Place};
 pub use receiver::{Park, Receiver, View};
 pub use sender::{Publish, Room, Sender, Write};
 pub use stamps::Stamp;

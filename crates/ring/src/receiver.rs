@@ -7,7 +7,7 @@ use yasmin_wire::{State, Word};
 
 use crate::Broken;
 use crate::block::Block;
-use crate::memory::Memory;
+use crate::memory::{Memory, Place, pieces};
 use crate::primitive::Ordering;
 use crate::stamps::Stamp;
 use crate::state::{ReceiverState, clear, is_set, set};
@@ -149,28 +149,25 @@ impl<M: Memory> Receiver<'_, M> {
     /// # Safety
     /// `to` is writable for `len_bytes`.
     pub unsafe fn peek(&self, skip_bytes: u32, to: *mut u8, len_bytes: usize) -> usize {
-        let [(at, first), (_, second)] = self.spans(skip_bytes, len_bytes);
+        let [(place, first), (start, second)] = self.spans(skip_bytes, len_bytes);
         // SAFETY: both pieces are inside the ring and inside `len_bytes`.
         unsafe {
-            self.memory.copy_out(at, to, first);
+            self.memory.copy_out(place, to, first);
             if second > 0 {
-                self.memory.copy_out(0, to.add(first), second);
+                self.memory.copy_out(start, to.add(first), second);
             }
         }
         first + second
     }
 
-    /// The one or two pieces (offset, bytes) of the ring where up to `len_bytes` of what the
+    /// The one or two pieces (place, bytes) of the ring where up to `len_bytes` of what the
     /// last `look` found lie, `skip_bytes` behind the head.
-    pub fn spans(&self, skip_bytes: u32, len_bytes: usize) -> [(u32, usize); 2] {
+    pub fn spans(&self, skip_bytes: u32, len_bytes: usize) -> [(Place, usize); 2] {
         let head = self.state.head.position();
         // unread <= size: checked when the word was taken.
         let unread = self.state.tail_seen.position().since(head) as usize;
-        let size = class_bytes(self.state.class.load(Relaxed) as u8);
         let len = len_bytes.min(unread.saturating_sub(skip_bytes as usize));
-        let at = head.plus(u64::from(skip_bytes)).offset(size);
-        let first = len.min((size - at) as usize);
-        [(at, first), (0, len - first)]
+        pieces(head.plus(u64::from(skip_bytes)), self.class(), len)
     }
 
     /// Gives `len_bytes` (no more than are unread) back to the sender.
@@ -269,16 +266,14 @@ impl<M: Memory> Receiver<'_, M> {
     pub unsafe fn refill(&self, class: u8, from: *const u8, len_bytes: u32) {
         let state = self.state;
         let class = class.min(self.max_class).min(MAX_CLASS);
-        let size = class_bytes(class);
-        let (head, len_bytes) = (state.head.position(), len_bytes.min(size));
-        let at = head.offset(size);
-        let first = len_bytes.min(size - at);
+        let (head, len_bytes) = (state.head.position(), len_bytes.min(class_bytes(class)));
+        let [(place, first), (start, second)] = pieces(head, class, len_bytes as usize);
         // For who finds the lock of a killed process: some of the bytes may be old, some new.
         set(&state.broken);
         // SAFETY: both pieces are inside the ring and inside `len_bytes`.
         unsafe {
-            self.memory.copy_in(at, from, first as usize);
-            self.memory.copy_in(0, from.add(first as usize), (len_bytes - first) as usize);
+            self.memory.copy_in(place, from, first);
+            self.memory.copy_in(start, from.add(first), second);
         }
         let tail = head.plus(u64::from(len_bytes));
         let raw = Word { state: State::Parked, class, tail }.encode();
@@ -388,10 +383,10 @@ impl<M: Memory> Receiver<'_, M> {
     /// Somebody will read the first of the unread ring bytes soon: they come from the sender's cache
     /// meanwhile.
     pub fn expect_read(&self) {
-        let size = class_bytes(self.class().min(self.max_class));
+        let class = self.class().min(self.max_class);
         let (head, unread) = (self.state.head.position(), self.unread_bytes());
-        self.memory.expect_read(head.offset(size));
-        self.memory.expect_read(head.plus(u64::from(unread.min(64)) - 1).offset(size));
+        self.memory.expect_read(Place::of(head, class));
+        self.memory.expect_read(Place::of(head.plus(u64::from(unread.min(64)) - 1), class));
     }
 
     /// Where the bytes that were not read yet begin, as a number to compare.

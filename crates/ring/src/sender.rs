@@ -7,7 +7,7 @@ use yasmin_wire::{Position, State, Word};
 
 use crate::Broken;
 use crate::block::Block;
-use crate::memory::Memory;
+use crate::memory::{Memory, Place, pieces};
 use crate::primitive::Ordering;
 use crate::stamps::Stamp;
 use crate::state::{SenderState, clear, is_set, set};
@@ -122,7 +122,7 @@ impl<M: Memory> Sender<'_, M> {
         }
         let tail = self.state.tail.position();
         let size = class_bytes(self.class());
-        self.memory.expect_write(tail.offset(size));
+        self.memory.expect_write(Place::of(tail, self.class()));
         let used = tail.since(self.state.head_seen.position());
         let room_bytes = size.checked_sub(u32::try_from(used).ok()?)?;
         let expected = Word { state: State::Open, class: self.class(), tail };
@@ -142,7 +142,7 @@ impl<M: Memory> Sender<'_, M> {
             // The receiver has read that line: asked for here, it comes while the word is
             // looked at. The word's own line is not: the receiver watches it, and would have
             // it back before the bytes are in (measured: 64 B, one way, 240 to 315 ns).
-            self.memory.expect_write(self.state.tail.position().offset(class_bytes(self.class())));
+            self.memory.expect_write(Place::of(self.state.tail.position(), self.class()));
         }
         let word = self.load()?;
         match word.state {
@@ -207,22 +207,19 @@ impl<M: Memory> Sender<'_, M> {
     /// Never; a range outside the room that `write` grants is cut to it.
     pub unsafe fn fill(&self, write: &Write, skip_bytes: u32, from: *const u8, len_bytes: usize) {
         let mut done = 0;
-        for (at, len) in self.spans(write, skip_bytes, len_bytes) {
+        for (place, len) in self.spans(write, skip_bytes, len_bytes) {
             // SAFETY: `spans` stays inside the ring and inside `len_bytes`.
-            unsafe { self.memory.copy_in(at, from.add(done), len) };
+            unsafe { self.memory.copy_in(place, from.add(done), len) };
             done += len;
         }
     }
 
-    /// The one or two pieces (offset, bytes) of the ring that `len_bytes` take, `skip_bytes`
+    /// The one or two pieces (place, bytes) of the ring that `len_bytes` take, `skip_bytes`
     /// behind the tail.
-    pub fn spans(&self, write: &Write, skip_bytes: u32, len_bytes: usize) -> [(u32, usize); 2] {
-        let size = class_bytes(write.expected.class);
+    pub fn spans(&self, write: &Write, skip_bytes: u32, len_bytes: usize) -> [(Place, usize); 2] {
         let room = write.room_bytes.saturating_sub(skip_bytes) as usize;
-        let len = len_bytes.min(room);
-        let at = write.expected.tail.plus(u64::from(skip_bytes)).offset(size);
-        let first = len.min((size - at) as usize);
-        [(at, first), (0, len - first)]
+        let start = write.expected.tail.plus(u64::from(skip_bytes));
+        pieces(start, write.expected.class, len_bytes.min(room))
     }
 
     /// Says of the bytes that are about to be published when that is, and after what: a hint.

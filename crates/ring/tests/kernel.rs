@@ -11,7 +11,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use yasmin_ring::{
     Block, Pages, Publish, Receiver, ReceiverState, Room, Sender, SenderState, View,
 };
-use yasmin_wire::layout::{channel_bytes, direction_offset, ring_offset};
+use yasmin_wire::layout::{
+    MIN_PAGED_CLASS, channel_bytes, direction_offset, ring_offset, small_ring_offset,
+};
 
 const KMOD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kmod");
 
@@ -57,8 +59,9 @@ impl End {
     }
 
     fn ring(&self, direction: usize) -> Pages {
-        // SAFETY: the ring is inside the mapping, which is never unmapped.
-        unsafe { Pages::new(self.base.add(ring_offset(direction, self.max_class))) }
+        let (small, paged) = (small_ring_offset(direction), ring_offset(direction, self.max_class));
+        // SAFETY: the rings are inside the mapping, which is never unmapped.
+        unsafe { Pages::new(self.base.add(small), self.base.add(paged)) }
     }
 
     /// Sends on direction 0; whether anything happened.
@@ -100,7 +103,11 @@ impl End {
             return false;
         }
         match rx.look(|| Some(0)).expect("an honest peer") {
-            View::Tcp => rx.offer(self.random.below(u64::from(max_class) + 1) as u8),
+            // The kernel's rings have pages.
+            View::Tcp => {
+                let more = self.random.below(u64::from(max_class - MIN_PAGED_CLASS) + 1);
+                rx.offer(MIN_PAGED_CLASS + more as u8)
+            }
             View::Ring { .. } => {
                 let len = 1 + self.random.below(self.data.len() as u64) as usize;
                 // SAFETY: `data` is writable for `len`.
@@ -176,7 +183,7 @@ fn data_both_ways() {
         .status()
         .expect("cc");
     assert!(built.success());
-    for (max_class, total_bytes) in [(0, 1 << 20), (3, 4 << 20), (8, 16 << 20)] {
+    for (max_class, total_bytes) in [(1, 1 << 20), (4, 4 << 20), (9, 16 << 20)] {
         exchange(&program, max_class, total_bytes);
     }
 }

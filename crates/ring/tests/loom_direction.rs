@@ -56,7 +56,7 @@ struct Plan {
 }
 
 const PLAN: Plan = Plan {
-    unit_bytes: 2048,
+    unit_bytes: 512,
     start: 0,
     units: 3,
     park_after: None,
@@ -138,11 +138,12 @@ fn receiver(link: &Link, plan: Plan) -> Vec<u8> {
                 // What `peek` would read is still there: the look that found it is the last.
                 rx.consume(plan.unit_bytes as u32);
                 thread::yield_now();
-                let offset = got.len() % (4096 / plan.unit_bytes) * plan.unit_bytes;
+                let offset = got.len() % (1024 / plan.unit_bytes) * plan.unit_bytes;
                 // SAFETY: `unit` is writable for its length.
                 unsafe {
-                    use yasmin_ring::Memory;
-                    rx.memory.copy_out(offset as u32, unit.as_mut_ptr(), unit.len());
+                    use yasmin_ring::{Memory, Place};
+                    let place = Place { class: 0, at: offset as u32 };
+                    rx.memory.copy_out(place, unit.as_mut_ptr(), unit.len());
                 }
                 got.push(unit[0]);
             }
@@ -215,17 +216,17 @@ fn four_units_without_spinning() {
 
 #[test]
 fn positions_wrap() {
-    check(Plan { start: (1 << 58) - 2048, ..PLAN });
+    check(Plan { start: (1 << 58) - 512, ..PLAN });
 }
 
 #[test]
 fn full_ring_spills() {
-    check(Plan { unit_bytes: 4096, units: 4, ..PLAN });
+    check(Plan { unit_bytes: 1024, units: 4, ..PLAN });
 }
 
 #[test]
 fn full_ring_spills_across_the_wrap() {
-    check(Plan { unit_bytes: 4096, start: (1 << 58) - 4096, fin: true, ..PLAN });
+    check(Plan { unit_bytes: 1024, start: (1 << 58) - 1024, fin: true, ..PLAN });
 }
 
 #[test]
@@ -248,7 +249,7 @@ macro_rules! broken {
     )*};
 }
 
-const FULL: Plan = Plan { unit_bytes: 4096, units: 4, ..PLAN };
+const FULL: Plan = Plan { unit_bytes: 1024, units: 4, ..PLAN };
 const ENDS: Plan = Plan { fin: true, ..PLAN };
 
 broken! {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use yasmin_ring::View;
 use yasmin_wait::{Budget, Found, Interests, Watched, wait};
 
-const UNIT_BYTES: usize = 2048;
+const UNIT_BYTES: usize = 512;
 const PREEMPTIONS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

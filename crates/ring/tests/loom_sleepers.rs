@@ -17,7 +17,7 @@ use model::explore;
 use std::sync::Arc;
 use yasmin_ring::View;
 
-const UNIT_BYTES: usize = 2048;
+const UNIT_BYTES: usize = 512;
 const PREEMPTIONS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use yasmin_ring::{
     Block, Pages, Publish, Receiver, ReceiverState, Room, Sender, SenderState, View,
 };
-use yasmin_wire::layout::{channel_bytes, direction_offset, ring_offset};
+use yasmin_wire::layout::{channel_bytes, direction_offset, ring_offset, small_ring_offset};
 
 fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -104,8 +104,9 @@ impl Mapping {
     }
 
     fn ring(&self, max_class: u8) -> Pages {
-        // SAFETY: the ring of direction 0 is inside the mapping, which outlives both ends.
-        unsafe { Pages::new(self.base.add(ring_offset(0, max_class))) }
+        let (small, paged) = (small_ring_offset(0), ring_offset(0, max_class));
+        // SAFETY: the rings of direction 0 are inside the mapping, which outlives both ends.
+        unsafe { Pages::new(self.base.add(small), self.base.add(paged)) }
     }
 }
 

@@ -52,9 +52,10 @@ fn run(case: &Value) {
     let start = Position::new(hex(case, "start"));
     let block = Block::new();
     block.scribble(Word { tail: start, ..Word::INITIAL }.encode(), 0, start.get());
-    let mut ring = vec![0u8; class_bytes(max_class) as usize];
-    // SAFETY: `ring` outlives both ends.
-    let memory = unsafe { Pages::new(ring.as_mut_ptr()) };
+    let [mut small, mut paged] =
+        [class_bytes(0), class_bytes(max_class)].map(|len| vec![0u8; len as usize]);
+    // SAFETY: both outlive both ends.
+    let memory = unsafe { Pages::new(small.as_mut_ptr(), paged.as_mut_ptr()) };
     let (tx_state, rx_state) = (SenderState::starting_at(start), ReceiverState::starting_at(start));
     let tx = Sender { block: &block, state: &tx_state, memory, max_class, class_limit: max_class };
     let rx = Receiver { block: &block, state: &rx_state, memory, max_class };

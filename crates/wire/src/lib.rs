@@ -15,4 +15,4 @@ pub use position::Position;
 pub use word::{BadWord, State, Word};
 
 /// Version of the shared layout. Two ends get a channel only when theirs are equal.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;

@@ -60,6 +60,7 @@ struct Layout {
     wire_version: u32,
     page_bytes: usize,
     max_class: u8,
+    min_paged_class: u8,
     position_bits: u32,
     header: Value,
     block: Value,
@@ -73,6 +74,7 @@ struct Channel {
     max_class: u8,
     class_bytes: u32,
     direction_offset: [usize; 2],
+    small_ring_offset: [usize; 2],
     ring_offset: [usize; 2],
     channel_bytes: usize,
 }
@@ -98,6 +100,7 @@ fn offsets() {
     assert_eq!(vectors.wire_version, WIRE_VERSION);
     assert_eq!(vectors.page_bytes, layout::PAGE_BYTES);
     assert_eq!(vectors.max_class, layout::MAX_CLASS);
+    assert_eq!(vectors.min_paged_class, layout::MIN_PAGED_CLASS);
     assert_eq!(vectors.position_bits, position::POSITION_BITS);
 
     let magic: String =
@@ -133,6 +136,7 @@ fn offsets() {
         assert_eq!(channel.channel_bytes, layout::channel_bytes(class));
         for index in 0..2 {
             assert_eq!(channel.direction_offset[index], layout::direction_offset(index));
+            assert_eq!(channel.small_ring_offset[index], layout::small_ring_offset(index));
             assert_eq!(channel.ring_offset[index], layout::ring_offset(index, class));
         }
     }

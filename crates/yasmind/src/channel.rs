@@ -17,7 +17,7 @@ use yasmin_channel::side::{SIDE_BYTES, SIDE_VERSION};
 use yasmin_control::Role;
 use yasmin_wire::layout::{
     CHANNEL_MAGIC, DIRECTION_WORD, HEADER_MAGIC, HEADER_MAX_CLASS, HEADER_VERSION, PAGE_BYTES,
-    channel_bytes, class_bytes, direction_offset,
+    channel_bytes, direction_offset, paged_bytes,
 };
 use yasmin_wire::{WIRE_VERSION, Word};
 
@@ -71,10 +71,10 @@ pub struct Handout {
     pub sides: [OwnedFd; 2],
 }
 
-/// What an end is charged for: the ring from which it receives, its side page, half of the
-/// control page.
+/// What an end is charged for: the pages of the ring from which it receives, its side page, half of
+/// the channel's first page.
 pub const fn end_bytes(class: u8) -> u64 {
-    class_bytes(class) as u64 + SIDE_BYTES as u64 + PAGE_BYTES as u64 / 2
+    paged_bytes(class) as u64 + SIDE_BYTES as u64 + PAGE_BYTES as u64 / 2
 }
 
 impl Channel {
@@ -174,7 +174,7 @@ impl Channel {
         self.ends
             .iter()
             .zip(rings)
-            .filter_map(|(end, class)| Some((end.group.as_deref()?, u64::from(class_bytes(class)))))
+            .filter_map(|(end, class)| Some((end.group.as_deref()?, paged_bytes(class) as u64)))
     }
 
     /// The region has gone: whoever holds an end here is told, if the channel lies in it.

@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long)]
     pub no_bpf: bool,
 
-    /// Size class of a new channel's rings: 4 KiB times two to its power
+    /// Size class of a new channel's rings: 0 is 1 KiB, 1 is 4 KiB, and each next one twice as large
     #[arg(long, value_name = "CLASS", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_CLASS)))]
     pub first_class: u8,
 
@@ -79,7 +79,7 @@ pub struct Args {
     pub host_socket: PathBuf,
 
     /// With --host: largest size class of guests' rings
-    #[arg(long, value_name = "CLASS", default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_CLASS)))]
+    #[arg(long, value_name = "CLASS", default_value_t = 8, value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_CLASS)))]
     pub host_class: u8,
 
     /// In a KVM guest: the port to the host's broker [default: the virtio-serial port org.yasmin.0]

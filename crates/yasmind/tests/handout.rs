@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use support::{Broker, PATIENCE, tcp_pair, wait_until};
 use yasmin_control::{Decline, Role, Socket, ToBroker};
-use yasmin_wire::layout::{CHANNEL_MAGIC, channel_bytes, class_bytes};
+use yasmin_wire::layout::{CHANNEL_MAGIC, channel_bytes};
 
 /// The two ways to prove; the first where the kernel and our rights allow it.
 const PROOFS: [&[&str]; 2] = [&[], &["--no-bpf"]];
@@ -37,11 +37,11 @@ fn two_ends_get_one_channel() {
         assert_eq!((to_b.id, to_b.role), (7, Role::Acceptor));
         assert_eq!(to_a.cookie, rustix::net::sockopt::socket_cookie(&connector).unwrap());
         assert_eq!(to_b.cookie, rustix::net::sockopt::socket_cookie(&acceptor).unwrap());
-        assert_eq!((to_a.first_class, to_a.max_class), (0, 8));
+        assert_eq!((to_a.first_class, to_a.max_class), (0, 9));
 
         let channel = fstat(&to_a.channel).unwrap();
         assert_eq!(channel.st_ino, fstat(&to_b.channel).unwrap().st_ino);
-        assert_eq!(channel.st_size as usize, channel_bytes(8));
+        assert_eq!(channel.st_size as usize, channel_bytes(9));
         assert_eq!(support::u64_at(&to_a.channel, 0), CHANNEL_MAGIC);
         assert_ne!(fstat(&to_a.side).unwrap().st_ino, fstat(&to_b.side).unwrap().st_ino);
         for memfd in [&to_a.channel, &to_a.side, &to_b.side] {
@@ -174,7 +174,7 @@ fn the_end_that_stays_keeps_its_share() {
     a.channel();
     b.channel();
     let whole = broker.status().broker.memory_used_bytes;
-    assert_eq!(whole, 4096 + 2 * u64::from(class_bytes(0)) + 2 * 4096);
+    assert_eq!(whole, 4096 + 2 * 4096);
     a.send(ToBroker::Release { id: 1 });
     wait_until("half is free", || broker.status().broker.memory_used_bytes == whole / 2);
     b.send(ToBroker::Release { id: 1 });
@@ -184,18 +184,18 @@ fn the_end_that_stays_keeps_its_share() {
 #[test]
 fn rings_grow_while_there_is_memory() {
     let broker =
-        Broker::start(&["--memory-limit", "100K", "--user-limit", "100K", "--max-class", "6"]);
+        Broker::start(&["--memory-limit", "100K", "--user-limit", "100K", "--max-class", "7"]);
     let (connector, acceptor) = tcp_pair("127.0.0.1:0");
     let (a, b) = (broker.client(), broker.client());
     a.offer(1, Role::Connector, &connector);
     b.offer(1, Role::Acceptor, &acceptor);
     let (to_a, _) = (a.channel(), b.channel());
-    a.send(ToBroker::Grow { id: 1, class: 3 });
-    wait_until("class 3", || support::u64_at(&to_a.side, 0) >> 32 == 3);
-    // No smaller, and no larger than the memory allows: class 5 would take 130 KiB and more.
-    a.send(ToBroker::Grow { id: 1, class: 1 });
-    a.send(ToBroker::Grow { id: 1, class: 8 });
+    a.send(ToBroker::Grow { id: 1, class: 4 });
     wait_until("class 4", || support::u64_at(&to_a.side, 0) >> 32 == 4);
+    // No smaller, and no larger than the memory allows: class 6 would take 130 KiB and more.
+    a.send(ToBroker::Grow { id: 1, class: 1 });
+    a.send(ToBroker::Grow { id: 1, class: 9 });
+    wait_until("class 5", || support::u64_at(&to_a.side, 0) >> 32 == 5);
     b.send(ToBroker::Release { id: 1 });
     a.send(ToBroker::Release { id: 1 });
     wait_until("all is free", || broker.status().broker.memory_used_bytes == 0);
@@ -203,7 +203,7 @@ fn rings_grow_while_there_is_memory() {
 
 #[test]
 fn without_memory_connections_stay_tcp() {
-    let broker = Broker::start(&["--memory-limit", "16K", "--user-limit", "16K"]);
+    let broker = Broker::start(&["--memory-limit", "8K", "--user-limit", "8K"]);
     let (connector, acceptor) = tcp_pair("127.0.0.1:0");
     let (a, b) = (broker.client(), broker.client());
     a.offer(1, Role::Connector, &connector);

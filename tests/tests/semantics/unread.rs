@@ -249,12 +249,13 @@ fn unread_bytes_come_before_a_plain_program_reads_on() {
     duo.warm("C");
     duo.b("cloexec C 0");
     duo.b("fork P");
-    duo.a("send C 3000");
+    // No more than the smallest ring holds, or TCP has some already.
+    duo.a("send C 900");
     assert_eq!(duo.b("in P exec plain"), "ok");
     duo.a("send C 300");
     duo.a("poll C in 100");
     assert_eq!(duo.b("in P recv C 10 dontwait"), "EAGAIN");
-    assert_eq!(duo.b("recvall C 3000"), "3000");
+    assert_eq!(duo.b("recvall C 900"), "900");
     assert_eq!(duo.b("in P recvall C 300"), "300");
     duo.a("send C 100");
     assert_eq!(duo.b("recvall C 100"), "100");

@@ -24,8 +24,8 @@
 
 #include "../../../kmod/wire.h"
 
-#define CLASS 2
-#define PAGES (1 + 2 * (1 << CLASS))
+#define CLASS 3
+#define PAGES (1 + 2 * wire_class_pages(CLASS))
 
 static struct xs_handle *store;
 static struct wire_control *control;
@@ -75,7 +75,7 @@ static void join(void)
 		die("Xen's devices");
 	self = atoi(read_path("domid", 0, 0));
 	snprintf(path, sizeof(path), "/yasmin/%u/version", self);
-	snprintf(text, sizeof(text), "1 %llx", mine);
+	snprintf(text, sizeof(text), "%u %llx", WIRE_VERSION, mine);
 	if (!xs_write(store, XBT_NULL, path, text, strlen(text)))
 		die(path);
 	do {

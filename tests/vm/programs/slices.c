@@ -123,7 +123,7 @@ static void keep(uint64_t offset)
 	if (fd < 0 || at == MAP_FAILED)
 		wrong("a slice");
 	at[0x400 / 8] = 0x1000 << 6 | 2;
-	at[0x800 / 8] = 0x2000 << 6 | 1;
+	at[0x600 / 8] = 0x2000 << 6 | 1;
 	puts("holds");
 	fflush(stdout);
 	do {
@@ -133,7 +133,7 @@ static void keep(uint64_t offset)
 		if (at[0] != count || at[4096 / 8 * 3] != count)
 			wrong("a count was lost");
 	} while (count % 1000 || (poll(&poll_fd, 1, 0) >= 0 && !(poll_fd.revents & POLLHUP)));
-	if (at[0x400 / 8] != 0x1000 << 6 || at[0x800 / 8] != 0x2000 << 6)
+	if (at[0x400 / 8] != 0x1000 << 6 || at[0x600 / 8] != 0x2000 << 6)
 		wrong("a word that is not parked");
 	if (at[0] != count || at[4096 / 8 * 3] != count || at[4096 / 8 * 5] != 0)
 		wrong("a copy that is none");

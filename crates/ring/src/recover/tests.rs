@@ -4,21 +4,23 @@
 use std::cell::UnsafeCell;
 
 use super::*;
-use crate::{Block, Park, Publish, ReceiverState, Room, SenderState, View};
+use crate::{Block, Park, Place, Publish, ReceiverState, Room, SenderState, View};
 
 /// A ring that copies itself away, so that many ends can be tried on one past.
 #[derive(Clone, Copy)]
 struct Bytes<'a>(&'a UnsafeCell<[u8; 8192]>);
 
 impl Memory for Bytes<'_> {
-    unsafe fn copy_in(&self, at: u32, from: *const u8, len_bytes: usize) {
+    unsafe fn copy_in(&self, place: Place, from: *const u8, len_bytes: usize) {
         // SAFETY: one thread; the range is inside, as the caller vouches.
-        unsafe { core::ptr::copy(from, self.0.get().cast::<u8>().add(at as usize), len_bytes) }
+        unsafe {
+            core::ptr::copy(from, self.0.get().cast::<u8>().add(place.at as usize), len_bytes)
+        }
     }
 
-    unsafe fn copy_out(&self, at: u32, to: *mut u8, len_bytes: usize) {
+    unsafe fn copy_out(&self, place: Place, to: *mut u8, len_bytes: usize) {
         // SAFETY: as above.
-        unsafe { core::ptr::copy(self.0.get().cast::<u8>().add(at as usize), to, len_bytes) }
+        unsafe { core::ptr::copy(self.0.get().cast::<u8>().add(place.at as usize), to, len_bytes) }
     }
 }
 
@@ -300,7 +302,7 @@ fn a_receiver_killed_after_it_read_tcp() {
 #[test]
 fn a_receiver_killed_while_it_consumes() {
     let mut pair = Pair::new();
-    pair.rx().offer(0);
+    pair.rx().offer(1);
     pair.send(4096);
     assert_eq!(pair.rx().look(|| Some(0)).unwrap(), View::Ring { unread_bytes: 4096 });
     // Its own head moved, the shared one did not.

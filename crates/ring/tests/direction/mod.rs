@@ -9,7 +9,7 @@ pub struct Direction {
     block: Block,
     memory: Pages,
     /// What `memory` points to.
-    _ring: Vec<u8>,
+    _rings: [Vec<u8>; 2],
     class: u8,
     tx_state: SenderState,
     rx_state: ReceiverState,
@@ -21,12 +21,13 @@ impl Direction {
         let start = Position::new(start);
         let block = Block::new();
         block.scribble(Word { tail: start, ..Word::INITIAL }.encode(), 0, start.get());
-        let mut ring = vec![0u8; class_bytes(class) as usize];
+        let mut rings = [class_bytes(0), class_bytes(class)].map(|len| vec![0u8; len as usize]);
+        let [small, paged] = &mut rings;
         Self {
             block,
-            // SAFETY: `_ring` lives as long, and is not used beside it.
-            memory: unsafe { Pages::new(ring.as_mut_ptr()) },
-            _ring: ring,
+            // SAFETY: `_rings` live as long, and are not used beside it.
+            memory: unsafe { Pages::new(small.as_mut_ptr(), paged.as_mut_ptr()) },
+            _rings: rings,
             class,
             tx_state: SenderState::starting_at(start),
             rx_state: ReceiverState::starting_at(start),

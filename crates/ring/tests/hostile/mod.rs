@@ -8,7 +8,7 @@
 
 use yasmin_ring::{Block, Broken, Pages, Park, Publish, Receiver, ReceiverState};
 use yasmin_ring::{Room, Sender, SenderState, View};
-use yasmin_wire::layout::{MAX_CLASS, class_bytes};
+use yasmin_wire::layout::{MAX_CLASS, class_bytes, paged_bytes};
 use yasmin_wire::{Position, Word};
 
 const GUARD_BYTES: usize = 4096;
@@ -70,8 +70,8 @@ impl Guarded {
     }
 
     /// `granted`: how many bytes of the ring may be written.
-    fn check(&self, granted: u32) {
-        let free = GUARD_BYTES + granted as usize..self.bytes.len() - GUARD_BYTES;
+    fn check(&self, granted: usize) {
+        let free = GUARD_BYTES + granted..self.bytes.len() - GUARD_BYTES;
         assert!(self.bytes[free].iter().all(|&byte| byte == 0), "wrote more than was granted");
         let behind = self.bytes.len() - GUARD_BYTES;
         assert!(self.bytes[..GUARD_BYTES].iter().all(|&byte| byte == GUARD), "wrote before");
@@ -161,8 +161,9 @@ impl Ends<'_> {
             let skip = bytes.byte();
             // SAFETY: `SOURCE` is longer than any `length`.
             unsafe { self.tx().fill(&write, u32::from(skip), SOURCE.as_ptr(), wanted) };
-            for (at, len) in self.tx().spans(&write, u32::from(skip), wanted) {
-                assert!(at as usize + len <= class_bytes(self.granted) as usize);
+            for (place, len) in self.tx().spans(&write, u32::from(skip), wanted) {
+                assert!(place.class <= self.granted);
+                assert!(place.at as usize + len <= class_bytes(place.class) as usize);
             }
             self.scribble(bytes);
             let len_bytes = (wanted as u32).min(write.room_bytes);
@@ -251,10 +252,11 @@ pub fn run(data: &[u8]) {
         0xff => (MAX_CLASS, MAX_CLASS),
         byte => (byte & 3, (byte & 3).min(byte >> 2 & 3)),
     };
-    let mut ring = Guarded::new(class_bytes(max_class) as usize);
+    let mut small = Guarded::new(class_bytes(0) as usize);
+    let mut paged = Guarded::new(paged_bytes(max_class));
     let block = Block::new();
-    // SAFETY: `ring` outlives the ends.
-    let memory = unsafe { Pages::new(ring.start()) };
+    // SAFETY: both outlive the ends.
+    let memory = unsafe { Pages::new(small.start(), paged.start()) };
     let mut ends = Ends {
         block: &block,
         tx_state: SenderState::default(),
@@ -276,5 +278,6 @@ pub fn run(data: &[u8]) {
             ends.begin(start);
         }
     }
-    ring.check(class_bytes(granted));
+    small.check(class_bytes(0) as usize);
+    paged.check(paged_bytes(granted));
 }

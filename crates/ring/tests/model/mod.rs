@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
-use yasmin_ring::{Block, Memory, Receiver, ReceiverState, Sender, SenderState};
+use yasmin_ring::{Block, Memory, Place, Receiver, ReceiverState, Sender, SenderState};
 use yasmin_wire::layout::class_bytes;
 use yasmin_wire::{Position, Word};
 
@@ -25,7 +25,8 @@ impl Cells {
         Self { unit_bytes, cells: (0..count).map(|_| UnsafeCell::new(0)).collect() }
     }
 
-    fn units(&self, at: u32, len_bytes: usize) -> std::ops::Range<usize> {
+    fn units(&self, Place { class, at }: Place, len_bytes: usize) -> std::ops::Range<usize> {
+        assert_eq!(class, 0);
         assert_eq!(at as usize % self.unit_bytes, 0);
         assert_eq!(len_bytes % self.unit_bytes, 0);
         let first = at as usize / self.unit_bytes;
@@ -34,16 +35,16 @@ impl Cells {
 }
 
 impl Memory for &Cells {
-    unsafe fn copy_in(&self, at: u32, from: *const u8, len_bytes: usize) {
-        for (index, cell) in self.units(at, len_bytes).enumerate() {
+    unsafe fn copy_in(&self, place: Place, from: *const u8, len_bytes: usize) {
+        for (index, cell) in self.units(place, len_bytes).enumerate() {
             // SAFETY: `from` is readable for `len_bytes`; loom checks the cell.
             self.cells[cell]
                 .with_mut(|to| unsafe { *to = from.add(index * self.unit_bytes).read() });
         }
     }
 
-    unsafe fn copy_out(&self, at: u32, to: *mut u8, len_bytes: usize) {
-        for (index, cell) in self.units(at, len_bytes).enumerate() {
+    unsafe fn copy_out(&self, place: Place, to: *mut u8, len_bytes: usize) {
+        for (index, cell) in self.units(place, len_bytes).enumerate() {
             // SAFETY: `to` is writable for `len_bytes`; loom checks the cell.
             self.cells[cell].with(|from| unsafe { to.add(index * self.unit_bytes).write(*from) });
         }

@@ -15,7 +15,7 @@ use yasmin_wire::layout::class_bytes;
 
 use super::linked::{End, Ends};
 
-const CLASS: u8 = 6;
+const CLASS: u8 = 7;
 pub const RING_BYTES: usize = class_bytes(CLASS) as usize;
 /// Publishing a large message in pieces lets the receiver copy the first while the second is
 /// written.

@@ -23,7 +23,7 @@ const AT_ONCE: [&str; 2] = ["YASMIN_PROMOTE_MESSAGES=0", "YASMIN_PROMOTE_WAIT_MS
 
 /// See yasmind(8). Rings that grow as they prove too small would still be growing when a kernel
 /// with a few long messages is over: the matrix product sends three.
-const WHOLE_RINGS: [&str; 2] = ["--first-class", "8"];
+const WHOLE_RINGS: [&str; 2] = ["--first-class", "9"];
 
 pub struct Rings {
     socket: PathBuf,

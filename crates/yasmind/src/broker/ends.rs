@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use yasmin_control::{Decline, FromBroker, Role, Socket};
 use yasmin_wire::Medium;
-use yasmin_wire::layout::class_bytes;
+use yasmin_wire::layout::paged_bytes;
 
 /// Ends that one process may have offered and not released.
 const ENDS_PER_PROCESS: usize = 16384;
@@ -204,13 +204,13 @@ impl Broker {
         let labels = [label(serials[0])?, label(serials[1])?];
         let Limits { first_class, .. } = self.limits;
         let groups = [labels[0].pid, labels[1].pid].map(memory::group_of);
-        if !self.groups.take_both(&groups, class_bytes(first_class).into(), now) {
+        if !self.groups.take_both(&groups, paged_bytes(first_class) as u64, now) {
             return Err(Decline::Memory);
         }
         let made = self.make_channel_for(serials, labels, groups.clone(), now);
         if made.is_err() {
             for group in groups.iter().flatten() {
-                self.groups.give_back(group, class_bytes(first_class).into());
+                self.groups.give_back(group, paged_bytes(first_class) as u64);
             }
         }
         made

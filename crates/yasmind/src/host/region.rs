@@ -169,7 +169,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("yasmin-region-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let guests = ["a".to_owned(), "b.c".to_owned()];
-        let mut region = Region::create(&folder, 7, 8, guests.clone(), 100).unwrap();
+        let mut region = Region::create(&folder, 7, 9, guests.clone(), 100).unwrap();
         let mut offsets = Vec::new();
         while let Some((offset, grant)) = region.take().unwrap() {
             assert_eq!(grant, 100 + offsets.len() as u64);
@@ -190,8 +190,8 @@ mod tests {
         region.file.read_exact_at(&mut text, offsets[3] + 5000).unwrap();
         assert_eq!(text, [0; 6]);
         let file_name = region.path.file_name().unwrap().to_str().unwrap().to_owned();
-        assert_eq!(parse_name(&file_name), Some((7, 8, guests)));
-        assert_eq!(parse_name("region-7-9-a-b"), None);
+        assert_eq!(parse_name(&file_name), Some((7, 9, guests)));
+        assert_eq!(parse_name("region-7-10-a-b"), None);
         let mut again = Region::adopt(&folder, &file_name, 500).unwrap();
         again.told(1, &[(offsets[0], 100), (offsets[0] + 1, 5)]);
         assert_eq!(again.take().unwrap(), None);

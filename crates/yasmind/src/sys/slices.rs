@@ -17,7 +17,7 @@ const fn request(direction: u64, number: u64) -> libc::c_ulong {
     direction << 30 | (size_of::<Range>() as u64) << 16 | (b'y' as u64) << 8 | number
 }
 
-const GET: libc::c_ulong = request(1, 1);
+const GET: libc::c_ulong = request(1, 4);
 const NEXT: libc::c_ulong = request(3, 2);
 const FREED: libc::c_ulong = request(2, 3);
 
