@@ -20,6 +20,7 @@
 # make kvm-test       QEMU guests that share memory, and checks inside; by hand
 # make kvm-migrations  a guest moves again and again under checked streams: VM="--moves 100"; by hand
 # make kvm-bench      programs in two such guests: virtio-net against yasmin run; VM="--rounds 3"; by hand
+# make kvm-lab        MPI and OpenMP in one and two such guests, by virtio-net and by rings; by hand
 # make kvm-up, kvm-down the same guests to work in: tests/vm/kvm.py exec a|b COMMAND
 # make deb            Debian packages, in target/deb
 # make deb-test       installs, upgrades and removes them in a fresh Debian; by hand
@@ -74,7 +75,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 .PHONY: soak cost runtimes build surface demo perf lab lab-peers test differential mutants jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: deb deb-test
-.PHONY: numa-test vm-up vm-down vm-test vm-bench vm-lab needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench
+.PHONY: numa-test vm-up vm-down vm-test vm-bench vm-lab needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench kvm-lab
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -286,6 +287,9 @@ kvm-migrations: needs-vm
 
 kvm-bench: needs-vm
 	@tests/vm/kvm_bench.py $(VM)
+
+kvm-lab: needs-vm
+	@tests/vm/kvm_lab.py $(VM)
 
 # Discovery, pinning, cpusets and unplugged CPUs on an emulated machine with two nodes; by hand.
 numa-test: build

@@ -32,6 +32,16 @@ def report_of(name, options):
     return os.path.join(options.out, name, "report.json")
 
 
+def run(file, placements, out, options):
+    """`yasmin lab` on some of a file's placements; whether all succeeded, each on its path."""
+    command = [YASMIN, "lab", "--plan", "tests/vm/lab.toml", "--placements", file, "--on", placements,
+               "--out", os.path.abspath(out)]
+    for option in ("rounds", "only"):
+        if value := getattr(options, option):
+            command += [f"--{option}", str(value)]
+    return subprocess.run(command, cwd=CHECKOUT).returncode == 0
+
+
 def measure(name, options):
     """False: a measurement failed, or its path was not proven; the report says which."""
     scheduler, vcpus, placements = MACHINES[name]
@@ -46,12 +56,7 @@ def measure(name, options):
         told = lab.run("dom0", "xl info | sed -n 's/^xen_scheduler *: //p'")[1].strip()
         if told != scheduler:
             sys.exit(f"Xen runs the scheduler {told}, not {scheduler}")
-        command = [YASMIN, "lab", "--plan", "tests/vm/lab.toml", "--placements", "tests/vm/placements.toml",
-                   "--on", placements, "--out", os.path.abspath(os.path.join(options.out, name))]
-        for option in ("rounds", "only"):
-            if value := getattr(options, option):
-                command += [f"--{option}", str(value)]
-        return subprocess.run(command, cwd=CHECKOUT).returncode == 0
+        return run("tests/vm/placements.toml", placements, os.path.join(options.out, name), options)
     finally:
         if not options.keep:
             lab.down()

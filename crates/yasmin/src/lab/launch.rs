@@ -1,6 +1,7 @@
 //! One run of a case: the counters before, the programs, the counters after.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -265,12 +266,32 @@ fn open_mpi(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
             site.addresses().iter().map(|address| format!("{address}:{}", case.workers)).collect();
         words.extend(split("--map-by node --host"));
         words.push(slots.join(","));
+        // A machine's other networks may not lead to the others.
+        if let Some(network) = common_network(&site.addresses()) {
+            for component in ["btl", "oob"] {
+                words.extend(["--mca".into(), format!("{component}_tcp_if_include")]);
+                words.push(network.clone());
+            }
+        }
     }
     // Where one is needed. Without it Open MPI insists on an ssh.
     words.extend(split("--mca plm_rsh_agent"));
     words.push(site.agent.display().to_string());
     words.extend(["-n".into(), case.workers.to_string()]);
     Ok(words)
+}
+
+/// The smallest network that has all of the addresses: `10.0.2.20/31`. `None`: they have nothing in
+/// common, or are no IPv4 addresses.
+fn common_network(addresses: &[&str]) -> Option<String> {
+    let numbers = addresses.iter().map(|address| Some(address.parse::<Ipv4Addr>().ok()?.to_bits()));
+    let numbers: Vec<u32> = numbers.collect::<Option<_>>()?;
+    let first = *numbers.first()?;
+    let length = numbers.iter().map(|number| (number ^ first).leading_zeros()).min()?;
+    // The network's own address is not one that somebody has.
+    let length = length.min(30);
+    let mask = u32::MAX.checked_shl(32 - length).filter(|_| length > 0)?;
+    Some(format!("{}/{length}", Ipv4Addr::from_bits(first & mask)))
 }
 
 fn mpich(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
@@ -294,4 +315,23 @@ fn mpich(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
 
 fn split(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_that_machines_share() {
+        for (addresses, network) in [
+            (&["10.9.0.1", "10.9.0.2"][..], Some("10.9.0.0/30")),
+            (&["10.0.2.20", "10.0.2.21"], Some("10.0.2.20/30")),
+            (&["10.77.1.1", "10.77.2.1", "10.77.9.1"], Some("10.77.0.0/20")),
+            (&["10.0.0.1", "192.0.2.1"], None),
+            (&["10.0.0.1", "fe80::1"], None),
+            (&[], None),
+        ] {
+            assert_eq!(common_network(addresses).as_deref(), network, "{addresses:?}");
+        }
+    }
 }
