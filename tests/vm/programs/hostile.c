@@ -25,7 +25,7 @@
 #include "../../../kmod/wire.h"
 
 #define CLASS 3
-#define PAGES (1 + 2 * wire_class_pages(CLASS))
+#define PAGES (1 + 2 * (1 << (CLASS - WIRE_MIN_PAGED_CLASS)))
 
 static struct xs_handle *store;
 static struct wire_control *control;
