@@ -8,7 +8,7 @@
 /// First 8 bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"YASMINES");
 /// Version of this layout, for libraries of one build.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Offset of the side page.
 pub const SIDE_AT: usize = 0x1000;
 /// Offset of the channel's pages.
