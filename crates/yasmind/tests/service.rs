@@ -126,9 +126,9 @@ fn nonsense_in_the_pages_is_survived() {
             rustix::io::pwrite(&handout.channel, &[fill; 4096], 0).unwrap();
         }
         // The class limit in the page is not read back.
-        a.send(ToBroker::Grow { id: 1, class: 3 });
-        let used = 4096 + 4096 + 32768 + 2 * 4096;
-        wait_until("class 3", || broker.status().broker.memory_used_bytes == used);
+        a.send(ToBroker::Grow { id: 1, class: 4 });
+        let used = 4096 + 32768 + 2 * 4096;
+        wait_until("class 4", || broker.status().broker.memory_used_bytes == used);
     }
     // Holes are zeroes.
     for handout in &handouts {
@@ -195,7 +195,7 @@ fn each_user_has_a_share() {
         return;
     }
     // Room for one channel of one user.
-    let broker = Broker::start(&["--user-limit", "24K", "--memory-limit", "1M"]);
+    let broker = Broker::start(&["--user-limit", "16K", "--memory-limit", "1M"]);
     let pairs = [0; 3].map(|_| tcp_pair("127.0.0.1:0"));
     let mut processes = [1001, 1002].map(|uid| broker.process_as(uid));
     for process in &mut processes {
