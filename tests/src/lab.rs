@@ -358,6 +358,17 @@ impl Lab {
         );
     }
 
+    /// Asserts that at least so many bytes went by ring, where they may be a small part: parked at
+    /// random, a ring carries little at a time.
+    #[track_caller]
+    pub fn assert_least_by_ring(&self, ring_bytes: u64, least_bytes: u64) {
+        assert!(
+            !self.proves() || ring_bytes >= least_bytes,
+            "only {ring_bytes} bytes by ring, {least_bytes} were asked for: {:#?}",
+            self.status(),
+        );
+    }
+
     /// Asserts that the ring was used at all, where nobody can say how much.
     #[track_caller]
     pub fn assert_some_by_ring(&self, ring_bytes: u64) {

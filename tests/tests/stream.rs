@@ -84,7 +84,7 @@ fn splices(config: &Config) -> bool {
 
 /// Every form of waiting with every form of sending, and over them all forms of receiving.
 #[track_caller]
-fn matrix(net: Net, knobs: &Knobs, percent: u64) {
+fn matrix(net: Net, knobs: &Knobs) {
     let lab = Lab::new(net, knobs.clone());
     let mut cases = Cases::new();
     for seed in seeds() {
@@ -112,38 +112,38 @@ fn matrix(net: Net, knobs: &Knobs, percent: u64) {
         }
         eprintln!("{net:?} {knobs:?}: {} of {total} bytes by ring", carried.ring);
         cases.finish();
-        lab.assert_by_ring(carried, total, percent);
+        lab.assert_least_by_ring(carried.ring, 1_000_000);
     }
 }
 
 #[test]
 fn matrix_on_loopback() {
-    matrix(Net::Loopback, &Knobs::at_once(), 1);
+    matrix(Net::Loopback, &Knobs::at_once());
 }
 
 #[test]
 fn matrix_between_namespaces() {
-    matrix(Net::Netns, &Knobs::at_once(), 1);
+    matrix(Net::Netns, &Knobs::at_once());
 }
 
 #[test]
 fn matrix_on_loopback_without_spinning() {
-    matrix(Net::Loopback, &Knobs::at_once().spin(0), 1);
+    matrix(Net::Loopback, &Knobs::at_once().spin(0));
 }
 
 #[test]
 fn matrix_between_namespaces_without_spinning() {
-    matrix(Net::Netns, &Knobs::at_once().spin(0), 1);
+    matrix(Net::Netns, &Knobs::at_once().spin(0));
 }
 
 #[test]
 fn matrix_on_loopback_with_chaos() {
-    matrix(Net::Loopback, &Knobs::at_once().chaos(50, 1), 1);
+    matrix(Net::Loopback, &Knobs::at_once().chaos(50, 1));
 }
 
 #[test]
 fn matrix_between_namespaces_with_chaos() {
-    matrix(Net::Netns, &Knobs::at_once().chaos(200, 2), 1);
+    matrix(Net::Netns, &Knobs::at_once().chaos(200, 2));
 }
 
 /// One asks, the other answers, in every form of waiting.
