@@ -82,9 +82,10 @@ fn splices(config: &Config) -> bool {
     config.tx == TxForm::Splice || config.rx == RxForm::Splice
 }
 
-/// Every form of waiting with every form of sending, and over them all forms of receiving.
+/// Every form of waiting with every form of sending, and over them all forms of receiving. So many
+/// bytes of a thousand go by ring at least.
 #[track_caller]
-fn matrix(net: Net, knobs: &Knobs) {
+fn matrix(net: Net, knobs: &Knobs, per_mille: u64) {
     let lab = Lab::new(net, knobs.clone());
     let mut cases = Cases::new();
     for seed in seeds() {
@@ -112,38 +113,39 @@ fn matrix(net: Net, knobs: &Knobs) {
         }
         eprintln!("{net:?} {knobs:?}: {} of {total} bytes by ring", carried.ring);
         cases.finish();
-        lab.assert_least_by_ring(carried.ring, 1_000_000);
+        lab.assert_least_by_ring(carried.ring, total * per_mille / 1000);
     }
 }
 
 #[test]
 fn matrix_on_loopback() {
-    matrix(Net::Loopback, &Knobs::at_once());
+    matrix(Net::Loopback, &Knobs::at_once(), 10);
 }
 
 #[test]
 fn matrix_between_namespaces() {
-    matrix(Net::Netns, &Knobs::at_once());
+    matrix(Net::Netns, &Knobs::at_once(), 10);
 }
 
 #[test]
 fn matrix_on_loopback_without_spinning() {
-    matrix(Net::Loopback, &Knobs::at_once().spin(0));
+    matrix(Net::Loopback, &Knobs::at_once().spin(0), 10);
 }
 
 #[test]
 fn matrix_between_namespaces_without_spinning() {
-    matrix(Net::Netns, &Knobs::at_once().spin(0));
+    matrix(Net::Netns, &Knobs::at_once().spin(0), 10);
 }
 
 #[test]
 fn matrix_on_loopback_with_chaos() {
-    matrix(Net::Loopback, &Knobs::at_once().chaos(50, 1));
+    matrix(Net::Loopback, &Knobs::at_once().chaos(50, 1), 10);
 }
 
 #[test]
 fn matrix_between_namespaces_with_chaos() {
-    matrix(Net::Netns, &Knobs::at_once().chaos(200, 2));
+    // Parked so often, they carry one of the first, small rings at a time.
+    matrix(Net::Netns, &Knobs::at_once().chaos(200, 2), 4);
 }
 
 /// One asks, the other answers, in every form of waiting.
