@@ -27,7 +27,7 @@ pub const fn bytes(max_class: u8) -> usize {
 /// `base` is the mapping of a whole channel of `max_class`, and outlives what is returned.
 pub unsafe fn direction<'a>(base: *mut u8, index: usize, max_class: u8) -> (&'a Block, Pages) {
     debug_assert!(index < 2 && max_class <= layout::MAX_CLASS);
-    // SAFETY: inside the mapping, aligned to its 256 bytes; a Block is atomics only.
+    // SAFETY: inside the mapping, aligned to 512 bytes; a Block is atomics only.
     let block = unsafe { &*base.add(layout::direction_offset(index)).cast::<Block>() };
     let small = layout::small_ring_offset(index);
     let paged = layout::ring_offset(index, max_class);

@@ -281,14 +281,14 @@ fn open_mpi(case: &Case, site: &Site) -> anyhow::Result<Vec<String>> {
     Ok(words)
 }
 
-/// The smallest network that has all of the addresses: `10.0.2.20/31`. `None`: they have nothing in
-/// common, or are no IPv4 addresses.
+/// The smallest network of at most 30 bits that has all of the addresses, as `10.0.2.20/30`. `None`:
+/// they have nothing in common, or are no IPv4 addresses.
 fn common_network(addresses: &[&str]) -> Option<String> {
     let numbers = addresses.iter().map(|address| Some(address.parse::<Ipv4Addr>().ok()?.to_bits()));
     let numbers: Vec<u32> = numbers.collect::<Option<_>>()?;
     let first = *numbers.first()?;
     let length = numbers.iter().map(|number| (number ^ first).leading_zeros()).min()?;
-    // The network's own address is not one that somebody has.
+    // Longer ones have no addresses for hosts, as most programs see it.
     let length = length.min(30);
     let mask = u32::MAX.checked_shl(32 - length).filter(|_| length > 0)?;
     Some(format!("{}/{length}", Ipv4Addr::from_bits(first & mask)))
