@@ -20,6 +20,9 @@
  *
  * So all that was published before is read, all that follows goes by TCP, and nothing faults.
  *
+ * A region may hold a segment instead, which programs of its guests share by name. The slices of that
+ * overlap, and have no copy: who touches one when the device has gone gets SIGBUS.
+ *
  * Lock order: mmap_lock, region->sem, region->lock.
  */
 #include <linux/anon_inodes.h>
@@ -69,7 +72,7 @@ struct region {
 struct slice {
 	struct list_head link;
 	struct region *region;
-	u64 offset, bytes, grant;
+	u64 offset, bytes, grant, flags;
 	/* The character device as it was opened: its inode knows the slice's mappings. */
 	struct path path;
 	struct address_space *mapping;
@@ -140,7 +143,8 @@ static int slice_mmap(struct file *file, struct vm_area_struct *vma)
 	struct slice *slice = file->private_data;
 	unsigned long pages = slice->bytes >> PAGE_SHIFT;
 
-	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC)
+	/* MAP_SHARED: VM_SHARED too is of those that may write. */
+	if (!(vma->vm_flags & VM_MAYSHARE) || vma->vm_flags & VM_EXEC)
 		return -EINVAL;
 	if (vma->vm_pgoff > pages || vma_pages(vma) > pages - vma->vm_pgoff)
 		return -EINVAL;
@@ -201,7 +205,8 @@ static long slice_get(struct file *control, struct region *region, const struct 
 	/* The first page is the region's own. */
 	if (!PAGE_ALIGNED(wanted->offset) || !PAGE_ALIGNED(wanted->bytes) || !wanted->bytes ||
 	    wanted->offset < PAGE_SIZE || wanted->offset > region->bytes ||
-	    wanted->bytes > region->bytes - wanted->offset)
+	    wanted->bytes > region->bytes - wanted->offset ||
+	    wanted->flags & ~(u64)(YASMIN_SLICE_SEGMENT | YASMIN_SLICE_READ_ONLY))
 		return -EINVAL;
 	slice = kzalloc(sizeof(*slice), GFP_KERNEL);
 	if (!slice)
@@ -210,6 +215,7 @@ static long slice_get(struct file *control, struct region *region, const struct 
 	slice->offset = wanted->offset;
 	slice->bytes = wanted->bytes;
 	slice->grant = wanted->grant;
+	slice->flags = wanted->flags;
 
 	fd = get_unused_fd_flags(O_CLOEXEC);
 	if (fd < 0) {
@@ -223,10 +229,12 @@ static long slice_get(struct file *control, struct region *region, const struct 
 		error = -ENOSPC;
 	list_for_each_entry(other, &region->live, link)
 		if (wanted->offset < other->offset + other->bytes &&
-		    other->offset < wanted->offset + wanted->bytes)
+		    other->offset < wanted->offset + wanted->bytes &&
+		    !(wanted->flags & other->flags & YASMIN_SLICE_SEGMENT))
 			error = -EBUSY;
 	if (!error) {
-		file = anon_inode_getfile("[yasmin-slice]", &slice_ops, slice, O_RDWR);
+		file = anon_inode_getfile("[yasmin-slice]", &slice_ops, slice,
+					  slice->flags & YASMIN_SLICE_READ_ONLY ? O_RDONLY : O_RDWR);
 		error = PTR_ERR_OR_ZERO(file);
 	}
 	if (!error) {
@@ -271,6 +279,8 @@ static void slice_copy(struct slice *slice, void *memory)
 
 	unmap_mapping_range(slice->mapping, slice->offset, slice->bytes, 1);
 	slice->gone = true;
+	if (slice->flags & YASMIN_SLICE_SEGMENT)
+		return;
 	slice->copy = kvcalloc(pages, sizeof(*slice->copy), GFP_KERNEL);
 	if (!slice->copy || !memory)
 		return;
@@ -341,6 +351,7 @@ static void slice_tell(const struct slice *slice, struct yasmin_slice *said)
 	said->offset = slice->offset;
 	said->bytes = slice->bytes;
 	said->grant = slice->grant;
+	said->flags = slice->flags;
 }
 
 static long control_ioctl(struct file *file, unsigned int what, unsigned long argument)

@@ -22,6 +22,38 @@ pub enum Ask {
     Join {
         guests: Vec<String>,
     },
+    /// Of a segment that guests share.
+    Segment(SegmentAsk),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SegmentAsk {
+    Create {
+        name: String,
+        size_bytes: u64,
+        rights: Vec<Right>,
+    },
+    /// Each in place of what that user had.
+    Allow {
+        name: String,
+        rights: Vec<Right>,
+    },
+    /// It goes when nobody has it any more; with force, from under whoever has it.
+    Remove {
+        name: String,
+        force: bool,
+    },
+}
+
+/// What users of a guest may do with a segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Right {
+    pub guest: String,
+    /// By the number that the guest knows; `None`: everyone there who is not named.
+    pub user: Option<u32>,
+    /// "none", "read" or "write".
+    pub rights: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,6 +77,32 @@ pub struct HostStatus {
     pub pairs_left: Vec<[String; 2]>,
     /// One for each pair that has memory.
     pub regions: Vec<Region>,
+    /// That guests share by name.
+    pub segments: Vec<SegmentStatus>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SegmentStatus {
+    pub name: String,
+    pub size_bytes: u64,
+    /// Of its own bytes, in every process of every guest.
+    pub address: u64,
+    /// That is plugged for it, and that it takes now.
+    pub memory_bytes: u64,
+    pub used_bytes: u64,
+    /// It goes when nobody has it any more.
+    pub is_removed: bool,
+    pub guests: Vec<SegmentGuest>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SegmentGuest {
+    pub guest: String,
+    /// "coming", "ready", "going" or "absent".
+    pub state: String,
+    pub rights: Vec<Right>,
+    /// Why it is not there, where that is known.
+    pub trouble: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
 //! one answer. They are apart from `message` because the library never sends or gets one.
 
 use crate::MESSAGE_BYTES;
+use crate::uplink::{DOMAINS_MAX, Life};
 
 /// Longest name.
 pub const NAME_BYTES: usize = 32;
@@ -20,6 +21,10 @@ pub const HUGE_BYTES: u64 = 2 << 20;
 /// Addresses of segments are above this, and below `ADDRESSES_END`: free in ordinary processes.
 pub const ADDRESSES_START: u64 = 0x2000_0000_0000;
 pub const ADDRESSES_END: u64 = 0x4000_0000_0000;
+
+/// Of these, those of segments that a host gives to its guests. No guest gives them itself.
+pub const HOST_ADDRESSES_START: u64 = 0x2e00_0000_0000;
+pub const HOST_ADDRESSES_END: u64 = 0x3000_0000_0000;
 
 /// Smallest and largest segment that can be named. What the machine has is less.
 pub const MIN_BYTES: u64 = 1;
@@ -44,13 +49,17 @@ impl Name {
         Self::decode(&raw).ok()
     }
 
+    pub(crate) const fn raw(&self) -> &[u8; NAME_BYTES] {
+        &self.raw
+    }
+
     pub fn as_str(&self) -> &str {
         let len = self.raw.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
         // All of them are ASCII.
         core::str::from_utf8(&self.raw[..len]).unwrap_or_default()
     }
 
-    fn decode(raw: &[u8]) -> Result<Self, BadSegment> {
+    pub(crate) fn decode(raw: &[u8]) -> Result<Self, BadSegment> {
         let mut name = [0; NAME_BYTES];
         name.copy_from_slice(&raw[..NAME_BYTES]);
         let len = name.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
@@ -115,14 +124,14 @@ pub enum Whom {
 }
 
 impl Whom {
-    const fn encode(self) -> u64 {
+    pub(crate) const fn encode(self) -> u64 {
         match self {
             Self::Everyone => 0,
             Self::User(uid) => 1 << 32 | uid as u64,
         }
     }
 
-    const fn decode(raw: u64) -> Result<Self, BadSegment> {
+    pub(crate) const fn decode(raw: u64) -> Result<Self, BadSegment> {
         match raw >> 32 {
             0 if raw == 0 => Ok(Self::Everyone),
             1 => Ok(Self::User(raw as u32)),
@@ -148,7 +157,7 @@ impl Kind {
         (self.is_huge as u64 * Self::HUGE) | (self.with_creator as u64 * Self::WITH_CREATOR)
     }
 
-    const fn decode(raw: u64) -> Result<Self, BadSegment> {
+    pub(crate) const fn decode(raw: u64) -> Result<Self, BadSegment> {
         if raw & !(Self::HUGE | Self::WITH_CREATOR) != 0 {
             return Err(BadSegment::Flags { value: raw });
         }
@@ -214,17 +223,24 @@ pub enum Request {
     /// Answered by `Answer::Text`: some `status::Segment`s behind this name, in order; none: that
     /// was all.
     List { version: u32, after: Option<Name> },
+    /// Whether the member of a segment of the host lives that has this slot, counted from 1. For
+    /// those who may write it. Answered by `Answer::Life`.
+    Probe { version: u32, name: Name, slot: u64 },
 }
 
 /// What the broker answers. A version that it does not speak is answered by
 /// `FromBroker::Refused`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// One descriptor beside it: the memfd, opened for `rights` and no more.
+    /// One descriptor beside it: the memfd, opened for `rights` and no more. With a domain, which is
+    /// this guest's number among those that share it, the segment is the host's and there are two: of
+    /// the memory, and of a file of this guest's own for locks (fcntl(2)).
     Segment {
         place: Place,
         rights: Rights,
+        domain: Option<u8>,
     },
+    Life(Life),
     Done,
     Refused(Refusal),
     /// Followed by so many bytes of JSON.
@@ -265,6 +281,8 @@ pub enum Refusal {
     Kernel { errno: u64 },
     /// No addresses are left.
     NoAddress,
+    /// It is the host's: only the host says who may do what with it, and ends it.
+    OfHost,
 }
 
 impl Refusal {
@@ -284,6 +302,7 @@ impl Refusal {
             Self::Unseen => (12, 0),
             Self::Kernel { errno } => (13, errno),
             Self::NoAddress => (14, 0),
+            Self::OfHost => (15, 0),
         }
     }
 
@@ -304,6 +323,7 @@ impl Refusal {
             12 => Self::Unseen,
             13 => Self::Kernel { errno: value },
             14 => Self::NoAddress,
+            15 => Self::OfHost,
             value => return Err(BadSegment::Reason { value }),
         })
     }
@@ -339,6 +359,11 @@ pub enum BadSegment {
     },
     /// No such segment can be.
     Place,
+    /// More guests than can share a segment.
+    Domain,
+    Life {
+        value: u64,
+    },
 }
 
 const CREATE: u32 = 11;
@@ -347,10 +372,12 @@ const REMOVE: u32 = 13;
 const ALLOW: u32 = 14;
 const ABOUT: u32 = 15;
 const LIST: u32 = 16;
+const PROBE: u32 = 17;
 const SEGMENT: u32 = 111;
 const DONE: u32 = 112;
 const REFUSED: u32 = 113;
 const TEXT: u32 = 114;
+const LIFE: u32 = 115;
 
 /// The text of LIST that stands for the beginning.
 const NO_NAME: [u8; NAME_BYTES] = [0; NAME_BYTES];
@@ -386,7 +413,7 @@ fn rights(value: u64) -> Result<Rights, BadSegment> {
 
 /// Whether a datagram to the broker is about segments, whatever else is wrong with it.
 pub fn is_request(raw: &[u8]) -> bool {
-    raw.len() >= 4 && (CREATE..=LIST).contains(&u32_at(raw, 0))
+    raw.len() >= 4 && (CREATE..=PROBE).contains(&u32_at(raw, 0))
 }
 
 impl Request {
@@ -406,6 +433,7 @@ impl Request {
             Self::List { version, after } => {
                 encode(LIST, version, 0, [0; 2], &after.map_or(NO_NAME, |name| name.raw))
             }
+            Self::Probe { version, name, slot } => encode(PROBE, version, slot, [0; 2], &name.raw),
         }
     }
 
@@ -442,6 +470,7 @@ impl Request {
             ABOUT => Self::About { version, name: name()? },
             LIST if raw[32..] == NO_NAME => Self::List { version, after: None },
             LIST => Self::List { version, after: Some(name()?) },
+            PROBE => Self::Probe { version, name: name()?, slot: id },
             value => return Err(BadSegment::Kind { value }),
         })
     }
@@ -453,7 +482,8 @@ impl Request {
             | Self::Remove { version, .. }
             | Self::Allow { version, .. }
             | Self::About { version, .. }
-            | Self::List { version, .. } => version,
+            | Self::List { version, .. }
+            | Self::Probe { version, .. } => version,
         }
     }
 }
@@ -461,10 +491,13 @@ impl Request {
 impl Answer {
     pub fn encode(self) -> Raw {
         match self {
-            Self::Segment { place, rights } => {
+            Self::Segment { place, rights, domain } => {
                 let sizes = [place.address, place.size_bytes];
-                encode(SEGMENT, rights as u32, place.kind.encode(), sizes, &NO_NAME)
+                let mut text = NO_NAME;
+                text[0] = domain.map_or(0, |domain| domain + 1);
+                encode(SEGMENT, rights as u32, place.kind.encode(), sizes, &text)
             }
+            Self::Life(life) => encode(LIFE, life as u32, 0, [0; 2], &NO_NAME),
             Self::Done => encode(DONE, 0, 0, [0; 2], &NO_NAME),
             Self::Refused(refusal) => {
                 let (reason, value) = refusal.encode();
@@ -483,7 +516,15 @@ impl Answer {
             SEGMENT => {
                 let kind = Kind::decode(u64_at(raw, 8))?;
                 let place = Place::new(b, u64_at(raw, 24), kind).ok_or(BadSegment::Place)?;
-                Self::Segment { place, rights: rights(u64::from(a))? }
+                let domain = raw[32].checked_sub(1);
+                if domain.is_some_and(|domain| domain >= DOMAINS_MAX) {
+                    return Err(BadSegment::Domain);
+                }
+                Self::Segment { place, rights: rights(u64::from(a))?, domain }
+            }
+            LIFE => {
+                let value = u64::from(a);
+                Self::Life(Life::decode(value).ok_or(BadSegment::Life { value })?)
             }
             DONE => Self::Done,
             REFUSED => Self::Refused(Refusal::decode(a, b)?),

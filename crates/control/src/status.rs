@@ -73,6 +73,9 @@ pub struct Segment {
     pub name: String,
     /// The user who made it.
     pub owner: u32,
+    /// It is no user's: the host of this guest gives it to several guests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_host: bool,
     pub size_bytes: u64,
     /// Of its own bytes, in every process.
     pub address: u64,

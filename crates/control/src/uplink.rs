@@ -9,16 +9,20 @@
 //! what is of another session.
 
 use crate::message::{Decline, Role};
+use crate::segment::{Kind, NAME_BYTES, Name, Place, Rights, Whom};
 use yasmin_wire::layout::MAX_CLASS;
 
 /// Size of every message.
 pub const UPLINK_BYTES: usize = 64;
 
 /// Version of these messages.
-pub const UPLINK_VERSION: u64 = 2;
+pub const UPLINK_VERSION: u64 = 3;
 
 /// The virtio-serial port's name.
 pub const PORT_NAME: &str = "org.yasmin.0";
+
+/// So many guests share one segment at most: each has its part of the members' slots.
+pub const DOMAINS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"YMUP";
 
@@ -58,6 +62,35 @@ pub enum ToHost {
     Freed(Slice),
     /// The region is not here any more.
     Gone { region: u64 },
+    /// Nobody in this guest has the segment, of which the host said by this number that it ends.
+    Unused { region: u64, number: u64 },
+    /// Whether the member of a segment lives that has this slot; it is of another guest. `id` is the
+    /// broker's own.
+    Probe { id: u64, region: u64, slot: u64 },
+    /// The answer to `FromHost::Probe`.
+    Life { id: u64, life: Life },
+}
+
+/// What is known of a member of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Life {
+    /// It cannot be told now.
+    Unknown = 0,
+    Alive = 1,
+    Dead = 2,
+}
+
+impl Life {
+    /// `None`: not one of them.
+    pub const fn decode(raw: u64) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Unknown),
+            1 => Some(Self::Alive),
+            2 => Some(Self::Dead),
+            _ => None,
+        }
+    }
 }
 
 /// From the host's broker.
@@ -72,6 +105,19 @@ pub enum FromHost {
     Channel { id: u64, region: u64, offset: u64, grant: u64, max_class: u8, first_class: u8 },
     /// The end gets none.
     Decline { id: u64, reason: Decline },
+    /// The region that will be told of with `Plugged` is a segment of all its guests, of which this
+    /// one is number `domain`. The segment begins with the region's second page.
+    Segment { region: u64, domain: u8, place: Place },
+    /// Its name.
+    Name { region: u64, name: Name },
+    /// What somebody in this guest may do with it; nobody else may do anything.
+    Rights { region: u64, whom: Whom, rights: Rights },
+    /// It ends: nobody may open it any more. Answered by `ToHost::Unused`, when nobody has it.
+    End { region: u64, number: u64 },
+    /// Whether the member lives that has this slot, in this guest. `id` is the host's.
+    Probe { id: u64, region: u64, slot: u64 },
+    /// The answer to `ToHost::Probe`.
+    Life { id: u64, life: Life },
 }
 
 /// What no honest sender writes.
@@ -85,10 +131,19 @@ const HELD: u32 = 4;
 const REGION: u32 = 5;
 const FREED: u32 = 6;
 const GONE: u32 = 7;
+const UNUSED: u32 = 8;
+const PROBE: u32 = 9;
+const LIFE: u32 = 10;
 const BEGIN: u32 = 101;
 const PLUGGED: u32 = 102;
 const CHANNEL: u32 = 103;
 const DECLINE: u32 = 104;
+const SEGMENT: u32 = 105;
+const NAME: u32 = 106;
+const RIGHTS: u32 = 107;
+const END: u32 = 108;
+const HOST_PROBE: u32 = 109;
+const HOST_LIFE: u32 = 110;
 
 type Raw = [u8; UPLINK_BYTES];
 
@@ -111,6 +166,14 @@ fn u64_at(raw: &Raw, at: usize) -> u64 {
 
 fn fields(raw: &Raw) -> (u32, [u64; 5]) {
     ((u64_at(raw, 0) >> 32) as u32, [16, 24, 32, 40, 48].map(|at| u64_at(raw, at)))
+}
+
+fn words(name: &[u8; NAME_BYTES]) -> [u64; 4] {
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(name.chunks_exact(8)) {
+        *word = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    }
+    words
 }
 
 /// The session that a message is of.
@@ -139,6 +202,9 @@ impl ToHost {
             Self::Region { region } => (REGION, [region, 0, 0, 0, 0]),
             Self::Freed(slice) => (FREED, slice_fields(slice)),
             Self::Gone { region } => (GONE, [region, 0, 0, 0, 0]),
+            Self::Unused { region, number } => (UNUSED, [region, number, 0, 0, 0]),
+            Self::Probe { id, region, slot } => (PROBE, [id, region, slot, 0, 0]),
+            Self::Life { id, life } => (LIFE, [id, life as u64, 0, 0, 0]),
         };
         encode(kind, session, fields)
     }
@@ -164,6 +230,9 @@ impl ToHost {
             REGION => Self::Region { region: id },
             FREED => Self::Freed(slice(fields)),
             GONE => Self::Gone { region: id },
+            UNUSED => Self::Unused { region: id, number: b },
+            PROBE => Self::Probe { id, region: b, slot: c },
+            LIFE => Self::Life { id, life: Life::decode(b).ok_or(BadUplink)? },
             _ => return Err(BadUplink),
         })
     }
@@ -179,14 +248,28 @@ impl FromHost {
                 (CHANNEL, [id, region, offset, classes, grant])
             }
             Self::Decline { id, reason } => (DECLINE, [id, reason as u64, 0, 0, 0]),
+            Self::Segment { region, domain, place } => {
+                let Place { address, size_bytes, kind } = place;
+                (SEGMENT, [region, domain.into(), address, size_bytes, kind.encode()])
+            }
+            Self::Name { region, name } => {
+                let [a, b, c, d] = words(name.raw());
+                (NAME, [region, a, b, c, d])
+            }
+            Self::Rights { region, whom, rights } => {
+                (RIGHTS, [region, whom.encode(), rights as u64, 0, 0])
+            }
+            Self::End { region, number } => (END, [region, number, 0, 0, 0]),
+            Self::Probe { id, region, slot } => (HOST_PROBE, [id, region, slot, 0, 0]),
+            Self::Life { id, life } => (HOST_LIFE, [id, life as u64, 0, 0, 0]),
         };
         encode(kind, session, fields)
     }
 
     /// # Errors
     /// What no honest host writes; the guest then leaves it.
-    pub fn decode(raw: &Raw) -> Result<Self, BadUplink> {
-        let (kind, [id, b, c, d, e]) = fields(raw);
+    pub fn decode(raw_message: &Raw) -> Result<Self, BadUplink> {
+        let (kind, [id, b, c, d, e]) = fields(raw_message);
         Ok(match kind {
             BEGIN => Self::Begin { version: id },
             PLUGGED => Self::Plugged { region: id },
@@ -201,6 +284,28 @@ impl FromHost {
                 let reason = u32::try_from(b).ok().and_then(|b| Decline::decode(b).ok());
                 Self::Decline { id, reason: reason.ok_or(BadUplink)? }
             }
+            SEGMENT => {
+                let kind = Kind::decode(e).map_err(|_| BadUplink)?;
+                let domain = u8::try_from(b).ok().filter(|&domain| domain < DOMAINS_MAX);
+                Self::Segment {
+                    region: id,
+                    domain: domain.ok_or(BadUplink)?,
+                    place: Place::new(c, d, kind).ok_or(BadUplink)?,
+                }
+            }
+            NAME => {
+                let mut raw = [0; NAME_BYTES];
+                raw.copy_from_slice(&raw_message[24..56]);
+                Self::Name { region: id, name: Name::decode(&raw).map_err(|_| BadUplink)? }
+            }
+            RIGHTS => Self::Rights {
+                region: id,
+                whom: Whom::decode(b).map_err(|_| BadUplink)?,
+                rights: u32::try_from(c).ok().and_then(Rights::decode).ok_or(BadUplink)?,
+            },
+            END => Self::End { region: id, number: b },
+            HOST_PROBE => Self::Probe { id, region: b, slot: c },
+            HOST_LIFE => Self::Life { id, life: Life::decode(b).ok_or(BadUplink)? },
             _ => return Err(BadUplink),
         })
     }
@@ -239,10 +344,15 @@ mod tests {
             ToHost::Region { region: u64::MAX },
             ToHost::Freed(slice),
             ToHost::Gone { region: 3 },
+            ToHost::Unused { region: 3, number: 4 },
+            ToHost::Probe { id: 1, region: 2, slot: 3 },
+            ToHost::Life { id: 1, life: Life::Dead },
         ] {
             assert_eq!(ToHost::decode(&message.encode(5)), Ok(message));
             assert_eq!(session_of(&message.encode(5)), 5);
         }
+        let name = Name::new("abcdefghijklmnopqrstuvwxyz012345").unwrap();
+        let place = Place::new((1 << 45) + 4096, 5000, Kind::default()).unwrap();
         let channel = |max_class, first_class| FromHost::Channel {
             id: 7,
             region: 9,
@@ -256,11 +366,19 @@ mod tests {
             FromHost::Plugged { region: 9 },
             channel(2, 2),
             FromHost::Decline { id: 7, reason: Decline::Memory },
+            FromHost::Segment { region: 9, domain: DOMAINS_MAX - 1, place },
+            FromHost::Name { region: 9, name },
+            FromHost::Rights { region: 9, whom: Whom::User(1000), rights: Rights::Read },
+            FromHost::End { region: 9, number: 4 },
+            FromHost::Probe { id: 1, region: 2, slot: 3 },
+            FromHost::Life { id: u64::MAX, life: Life::Alive },
         ] {
             assert_eq!(FromHost::decode(&message.encode(5)), Ok(message));
         }
-        let bad = channel(2, 3);
-        assert_eq!(FromHost::decode(&bad.encode(5)), Err(BadUplink));
+        let bad = [channel(2, 3), FromHost::Segment { region: 9, domain: DOMAINS_MAX, place }];
+        for bad in bad {
+            assert_eq!(FromHost::decode(&bad.encode(5)), Err(BadUplink));
+        }
     }
 
     #[test]

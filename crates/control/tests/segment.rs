@@ -6,6 +6,7 @@ use yasmin_control::MESSAGE_BYTES;
 use yasmin_control::segment::{
     Answer, BadSegment, Kind, Name, Place, Refusal, Request, Rights, Whom, header,
 };
+use yasmin_control::uplink::Life;
 
 fn bytes(text: &str) -> Vec<u8> {
     (0..text.len())
@@ -65,6 +66,7 @@ fn request(case: &Value) -> Request {
             Request::Allow { version, name: name(case), whom, rights: rights(case) }
         }
         "about" => Request::About { version, name: name(case) },
+        "probe" => Request::Probe { version, name: name(case), slot: number(case, "slot") },
         "list" => Request::List { version, after: Name::new(text(case, "name")) },
         other => panic!("message {other}"),
     }
@@ -87,13 +89,18 @@ fn refusal(case: &Value) -> Refusal {
         "unseen" => Refusal::Unseen,
         "kernel" => Refusal::Kernel { errno: value },
         "no_address" => Refusal::NoAddress,
+        "of_host" => Refusal::OfHost,
         other => panic!("reason {other}"),
     }
 }
 
 fn answer(case: &Value) -> Answer {
     match text(case, "message") {
-        "segment" => Answer::Segment { place: place(case), rights: rights(case) },
+        "segment" => {
+            let domain = case.get("domain").map(|_| number(case, "domain") as u8);
+            Answer::Segment { place: place(case), rights: rights(case), domain }
+        }
+        "life" => Answer::Life(Life::decode(number(case, "life")).unwrap()),
         "done" => Answer::Done,
         "refused" => Answer::Refused(refusal(case)),
         "text" => Answer::Text { len_bytes: number(case, "len_bytes") },
@@ -114,6 +121,8 @@ fn bad(error: BadSegment) -> &'static str {
         BadSegment::Reason { .. } => "reason",
         BadSegment::User { .. } => "user",
         BadSegment::Place => "place",
+        BadSegment::Domain => "domain",
+        BadSegment::Life { .. } => "life",
     }
 }
 
@@ -157,7 +166,7 @@ fn likely() -> impl Strategy<Value = Vec<u8>> {
         Just(b"table\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec()),
         prop::collection::vec(any::<u8>(), 32),
     ];
-    (prop_oneof![10u32..18, 110u32..116], 0u32..16, word(), word(), word(), name).prop_map(
+    (prop_oneof![10u32..19, 110u32..117], 0u32..16, word(), word(), word(), name).prop_map(
         |(kind, a, id, b, c, name)| {
             let mut raw = Vec::with_capacity(MESSAGE_BYTES);
             raw.extend(kind.to_le_bytes());

@@ -1,10 +1,9 @@
 //! What has an owner: mutex, reader-writer lock, sequence lock, once.
 
 use std::ffi::{c_int, c_uint};
-use std::os::fd::AsFd;
 
 use yasmin_segment::sync::{
-    Begun, Error, FileProbe, Kind, Members, Mutex, Once, RwLock, Sequence, Slot, Snapshot, Wait,
+    Begun, Error, Kind, Members, Mutex, Once, RwLock, Sequence, Slot, Snapshot, Wait,
 };
 
 use crate::Handle;
@@ -153,7 +152,7 @@ pub unsafe extern "C" fn yasmin_sequence_is_abandoned(
         }
         // SAFETY: inside the mapping, as just seen.
         let slots = unsafe { std::slice::from_raw_parts(slots, count as usize) };
-        let probe = FileProbe::new(handle.segment.as_fd());
+        let probe = handle.segment.probe();
         let probe = probe.map_err(|_| Error::Invalid("no descriptor is left to ask by"))?;
         // SAFETY: as the caller promises.
         unsafe { seen(sequence) }?.is_abandoned(Members::new(slots), &probe)

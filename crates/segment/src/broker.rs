@@ -13,12 +13,20 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use yasmin_control::segment::{
     Answer, BadSegment, Kind, MAX_BYTES, MIN_BYTES, Name, Request, Rights, Whom,
 };
+#[cfg(not(loom))]
+use yasmin_control::uplink;
 use yasmin_control::{CONTROL_VERSION, FromBroker, MESSAGE_BYTES, SOCKET_ENV, status};
 
+#[cfg(not(loom))]
+use crate::sync::Life;
 use crate::{Error, Segment, socket as place};
 
 /// Longest wait for an answer, in seconds.
 const PATIENCE_S: i64 = 10;
+
+/// And for word of a member in another guest, in milliseconds: whoever waits for a lock asks again.
+#[cfg(not(loom))]
+const PROBE_MS: i64 = 250;
 
 /// Longer than any part of a list.
 const TEXT_BYTES: usize = 64 << 10;
@@ -71,12 +79,35 @@ impl Broker {
         }
         let request = Request::Open { version: CONTROL_VERSION, name, rights, sparse };
         match self.ask(request, name.as_str())? {
-            Reply { answer: Answer::Segment { place, rights: given }, fd: Some(fd), .. }
+            Reply { answer: Answer::Segment { place, rights: given, domain }, fds, .. }
                 if given == rights =>
             {
-                Segment::new(self.clone(), name, place, rights, fd)
+                let (broker, fds) = (self.clone(), <[OwnedFd; 1]>::try_from(fds));
+                match (domain, fds) {
+                    (None, Ok([memfd])) => Segment::new(broker, name, place, rights, memfd),
+                    (Some(domain), Err(fds)) => {
+                        let [memory, locks] = fds.try_into().map_err(|_| too_few())?;
+                        let guests = (domain, locks);
+                        Ok(Segment::among_guests(broker, name, place, rights, memory, guests))
+                    }
+                    _ => Err(too_few()),
+                }
             }
             reply => Err(off_topic(&reply)),
+        }
+    }
+
+    /// What is known of a member in another guest, by its slot. It answers soon, or `Unknown`.
+    #[cfg(not(loom))]
+    pub(crate) fn life_of(&self, name: &Name, slot: u64) -> Life {
+        let request = Request::Probe { version: CONTROL_VERSION, name: *name, slot };
+        match self.ask_within(request, name.as_str(), TimeVal::milliseconds(PROBE_MS)) {
+            Ok(Reply { answer: Answer::Life(known), .. }) => match known {
+                uplink::Life::Alive => Life::Alive,
+                uplink::Life::Dead => Life::Dead,
+                uplink::Life::Unknown => Life::Unknown,
+            },
+            _ => Life::Unknown,
         }
     }
 
@@ -135,7 +166,11 @@ impl Broker {
     }
 
     fn ask(&self, request: Request, name: &str) -> Result<Reply, Error> {
-        let socket = self.connect()?;
+        self.ask_within(request, name, TimeVal::seconds(PATIENCE_S))
+    }
+
+    fn ask_within(&self, request: Request, name: &str, limit: TimeVal) -> Result<Reply, Error> {
+        let socket = self.connect(limit)?;
         let raw = request.encode();
         let flags = MsgFlags::MSG_NOSIGNAL;
         let sent =
@@ -153,12 +188,11 @@ impl Broker {
         }
     }
 
-    fn connect(&self) -> Result<OwnedFd, Error> {
+    fn connect(&self, timeout: TimeVal) -> Result<OwnedFd, Error> {
         let failed = |doing| move |errno| Error::System { doing, errno };
         let flags = SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
             .map_err(failed("cannot make a socket"))?;
-        let timeout = TimeVal::seconds(PATIENCE_S);
         setsockopt(&socket, sockopt::ReceiveTimeout, &timeout)
             .and_then(|()| setsockopt(&socket, sockopt::SendTimeout, &timeout))
             .map_err(failed("cannot set a socket's timeout"))?;
@@ -216,13 +250,13 @@ impl Broker {
         }
         let answer = Answer::decode(&raw)
             .map_err(|error: BadSegment| Error::Nonsense(format!("{error:?}")))?;
-        Ok(Reply { answer, fd: fds.pop(), text })
+        Ok(Reply { answer, fds, text })
     }
 }
 
 struct Reply {
     answer: Answer,
-    fd: Option<OwnedFd>,
+    fds: Vec<OwnedFd>,
     text: Vec<u8>,
 }
 
@@ -236,6 +270,10 @@ fn is_unmapped(uid: u32) -> bool {
 
 fn checked(name: &str) -> Result<Name, Error> {
     Name::new(name).ok_or_else(|| Error::Name(name.to_owned()))
+}
+
+fn too_few() -> Error {
+    Error::Nonsense("another number of descriptors than there should be".to_owned())
 }
 
 fn off_topic(reply: &Reply) -> Error {

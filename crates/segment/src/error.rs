@@ -77,6 +77,7 @@ impl Error {
                 }
                 Refusal::Group { .. } | Refusal::HugePages { .. } => Errno::ENOMEM,
                 Refusal::TooManyUsers { .. } => Errno::E2BIG,
+                Refusal::OfHost => Errno::EPERM,
                 Refusal::Unseen => Errno::EOPNOTSUPP,
                 Refusal::NoAddress => Errno::ENOSPC,
                 Refusal::Kernel { errno } => {
@@ -134,6 +135,11 @@ fn refused(why: &Refusal) -> String {
         Refusal::Kernel { errno } => {
             let errno = Errno::from_raw(i32::try_from(errno).unwrap_or(0));
             format!("the broker cannot make it: {errno}")
+        }
+        Refusal::OfHost => {
+            "it is the host's, which gives it to several guests; 'yasmin host segment' on \
+             the host says who may do what with it, and removes it"
+                .to_owned()
         }
         Refusal::NoAddress => "no addresses are left for it".to_owned(),
     }

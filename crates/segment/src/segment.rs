@@ -14,9 +14,11 @@ use nix::sys::stat::fstat;
 use yasmin_control::segment::{
     BadHeader, HEADER_BYTES, HEADER_USED, Name, Place, Rights, check_header,
 };
+#[cfg(not(loom))]
+use yasmin_control::uplink::DOMAINS_MAX;
 
 #[cfg(not(loom))]
-use crate::sync::{Attachment, Identity, Slot, open_again};
+use crate::sync::{Attachment, Domain, FileProbe, Identity, Probe, Slot, open_again};
 use crate::{Broker, Error, maps};
 
 /// Where a segment is mapped.
@@ -38,10 +40,25 @@ pub struct Segment {
     name: Name,
     place: Place,
     rights: Rights,
-    memfd: OwnedFd,
+    /// A memfd, or part of the memory of a device.
+    memory: OwnedFd,
+    /// The host gives it to several guests: this one's number among them, and its file of locks.
+    guests: Option<(u8, OwnedFd)>,
 }
 
 impl Segment {
+    /// One that several guests share. What the memory of a device is the broker alone can tell.
+    pub(crate) fn among_guests(
+        broker: Broker,
+        name: Name,
+        place: Place,
+        rights: Rights,
+        memory: OwnedFd,
+        guests: (u8, OwnedFd),
+    ) -> Self {
+        Self { broker, name, place, rights, memory, guests: Some(guests) }
+    }
+
     /// Checks what the broker sent.
     pub(crate) fn new(
         broker: Broker,
@@ -58,7 +75,7 @@ impl Segment {
             return Err(Error::Nonsense("memory that is not sealed".to_owned()));
         }
         let size = fstat(&memfd).map_err(system("cannot read the size of a segment"))?.st_size;
-        let segment = Self { broker, name, place, rights, memfd };
+        let segment = Self { broker, name, place, rights, memory: memfd, guests: None };
         if u64::try_from(size).ok() != Some(place.mapped_bytes()) {
             let len_bytes = usize::try_from(size).unwrap_or(0);
             return Err(segment.damaged(BadHeader::Truncated { len_bytes }));
@@ -103,8 +120,14 @@ impl Segment {
         };
         let flags = MapFlags::MAP_SHARED | fixed;
         // SAFETY: nothing that is mapped is replaced: the kernel is told not to, or chooses.
-        let mapped = match unsafe { mmap(wanted, len, protection, flags, &self.memfd, 0) } {
-            Ok(start) => Mapping { start, len: len.get(), place: self.place, rights: self.rights },
+        let mapped = match unsafe { mmap(wanted, len, protection, flags, &self.memory, 0) } {
+            Ok(start) => Mapping {
+                start,
+                len: len.get(),
+                place: self.place,
+                rights: self.rights,
+                is_plugged: self.guests.is_some(),
+            },
             Err(Errno::EEXIST) => return Err(self.in_the_way()),
             Err(errno) => return Err(Error::Map { name: self.name.to_string(), errno }),
         };
@@ -129,29 +152,63 @@ impl Segment {
         if self.rights != Rights::Write {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let own = self.memfd.try_clone()?;
+        let own = self.locks_file().try_clone_to_owned()?;
         let (broker, name) = (self.broker.clone(), self.name);
+        let is_of_guests = self.guests.is_some();
         let open = move || {
-            open_again(own.as_fd()).or_else(|_| {
-                let again = broker.open(name.as_str(), Rights::Write, true);
-                let again = again.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
-                let file = |fd: &OwnedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
-                if file(&again.memfd)? != file(&own)? {
-                    // Removed, and made anew.
-                    return Err(Errno::ENOENT.into());
-                }
-                Ok(again.memfd.into())
-            })
+            // The broker has to know who is a member among guests.
+            let by_itself = if is_of_guests { None } else { open_again(own.as_fd()).ok() };
+            if let Some(file) = by_itself {
+                return Ok(file);
+            }
+            let again = broker.open(name.as_str(), Rights::Write, true);
+            let again = again.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+            let file = |fd: BorrowedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+            if file(again.locks_file())? != file(own.as_fd())? {
+                // Removed, and made anew.
+                return Err(Errno::ENOENT.into());
+            }
+            Ok(again.into_locks_file().into())
         };
-        let identity = Identity { domain: 0, process: std::process::id(), epoch: 0 };
-        Attachment::by(slots, self.memfd.as_fd(), Box::new(open), identity)
+        let (open, process) = (Box::new(open), std::process::id());
+        let probe = self.probe()?;
+        let identity = Identity { domain: 0, process, epoch: 0 };
+        if is_of_guests {
+            return Attachment::among_guests(slots, probe, open, identity);
+        }
+        Attachment::by(slots, self.memory.as_fd(), open, identity)
+    }
+
+    /// How to ask whether members live.
+    #[cfg(not(loom))]
+    pub fn probe(&self) -> io::Result<Probe> {
+        let own = FileProbe::new(self.locks_file())?;
+        let Some((number, _)) = &self.guests else { return Ok(Probe::File(own)) };
+        let domain = Domain { number: (*number).into(), count: DOMAINS_MAX.into() };
+        let (broker, name) = (self.broker.clone(), self.name);
+        let ask = Box::new(move |slot: usize| broker.life_of(&name, slot as u64));
+        Ok(Probe::Guests { own, domain, ask })
+    }
+
+    /// The file whose locks say who lives.
+    #[cfg(not(loom))]
+    fn locks_file(&self) -> BorrowedFd<'_> {
+        self.guests.as_ref().map_or(&self.memory, |(_, locks)| locks).as_fd()
+    }
+
+    #[cfg(not(loom))]
+    fn into_locks_file(self) -> OwnedFd {
+        self.guests.map_or(self.memory, |(_, locks)| locks)
     }
 
     fn in_the_way(&self) -> Error {
         let (start, end) = (self.place.start(), self.place.start() + self.place.mapped_bytes());
         let other = maps::in_the_way(start, end);
         let name = self.name.to_string();
-        let own = format!("/memfd:yasmin-segment:{name} (deleted) ({start:x}-");
+        let own = match self.guests {
+            None => format!("/memfd:yasmin-segment:{name} (deleted) ({start:x}-"),
+            Some(_) => format!("anon_inode:[yasmin-slice] ({start:x}-"),
+        };
         match other {
             Some(other) if other.starts_with(&own) => Error::Attached { name },
             other => {
@@ -169,7 +226,7 @@ impl Segment {
 /// Its memory, to ask about; the descriptor closes on exec.
 impl AsFd for Segment {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.memfd.as_fd()
+        self.memory.as_fd()
     }
 }
 
@@ -180,6 +237,8 @@ pub struct Mapping {
     len: usize,
     place: Place,
     rights: Rights,
+    /// Of a device, whose memory is there as a whole.
+    is_plugged: bool,
 }
 
 // SAFETY: it is an address and a length; who goes through the pointer must synchronise, with other
@@ -238,6 +297,9 @@ impl Mapping {
     /// # Errors
     /// `System`: there is not so much.
     pub fn populate(&self) -> Result<(), Error> {
+        if self.is_plugged {
+            return Ok(());
+        }
         let advice = match self.rights {
             Rights::Write => MmapAdvise::MADV_POPULATE_WRITE,
             Rights::Read | Rights::None => MmapAdvise::MADV_POPULATE_READ,

@@ -33,7 +33,7 @@ impl Broker {
                         (format!("leave {} {within_s}", guests.join(" ")), leave.clone())
                     }
                     Ask::Join { guests } => (format!("join {}", guests.join(" ")), Answer::Done),
-                    Ask::Status => panic!("asked for its status"),
+                    other => panic!("asked for {other:?}"),
                 };
                 notes.lock().unwrap().push(note);
                 let answer = serde_json::to_string(&answer).unwrap();

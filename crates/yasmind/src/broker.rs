@@ -110,6 +110,8 @@ pub struct Broker {
     segments: Option<Segments>,
     /// Who waits until the segment that he made is kept.
     creators: Vec<u64>,
+    /// Who asked of members of segments in other guests, by the numbers of the questions.
+    probers: HashMap<u64, u64>,
     /// To be disconnected by the event loop.
     pub doomed: Vec<u64>,
 }
@@ -139,6 +141,7 @@ impl Broker {
             residues: residues::Residues::default(),
             segments: None,
             creators: Vec::new(),
+            probers: HashMap::new(),
             // The event loop's own tokens, and those of `guests`, are below.
             next: 1 << 32,
             doomed: Vec::new(),
@@ -202,6 +205,7 @@ impl Broker {
         self.declined.retain(|declined| declined.client != token);
         self.reports.disconnected(token);
         self.residues.disconnected(token);
+        self.probers.retain(|_, prober| *prober != token);
         if let Some(user) = self.users.get_mut(&client.uid) {
             user.clients -= 1;
             user.ends -= client.ends.len();

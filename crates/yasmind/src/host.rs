@@ -21,21 +21,26 @@ mod pairs;
 mod plugging;
 mod qmp;
 mod region;
+mod segment;
+mod segments;
 mod serving;
 mod stream;
 
 use crate::cli::Args;
+use crate::segments::Addresses;
 use anyhow::Context;
 use config::GuestConfig;
 use desk::Desk;
 use leaving::Left;
 use losses::Losses;
 use pairs::{GuestEnd, Outcome, Pairs, Pending};
-use plugging::{FREED_WITHIN, Part};
+use plugging::{FREED_WITHIN, Part, Plug, Spot};
 use qmp::{Heard, Qmp};
 use region::Region;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
+use segment::Segment;
+use segments::Probes;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -81,10 +86,7 @@ struct Guest {
 /// A region, in both guests.
 struct Shared {
     region: Region,
-    guests: [usize; 2],
-    parts: [Part; 2],
-    /// The guest's broker has told of it, and of what is held there.
-    is_told: [bool; 2],
+    plugs: [Plug; 2],
     /// Connections had their channels in it.
     was_ready: bool,
     /// It is to go.
@@ -94,19 +96,19 @@ struct Shared {
     /// Offset and grant of what it told of so far.
     telling: [Vec<(u64, u64)>; 2],
     idle_since: Option<Instant>,
-    /// When a device that is asked to go is asked again.
-    again_at: [Instant; 2],
 }
 
 impl Shared {
+    fn guests(&self) -> [usize; 2] {
+        [self.plugs[0].guest, self.plugs[1].guest]
+    }
+
     fn side_of(&self, guest: usize) -> Option<usize> {
-        self.guests.iter().position(|&one| one == guest)
+        self.plugs.iter().position(|plug| plug.guest == guest)
     }
 
     fn is_ready(&self) -> bool {
-        self.parts.iter().all(|part| matches!(part, Part::Plugged { .. }))
-            && self.is_told == [true; 2]
-            && !self.is_leaving
+        self.plugs.iter().all(Plug::is_ready) && !self.is_leaving
     }
 
     fn is_of(&self, guests: [usize; 2]) -> bool {
@@ -121,7 +123,7 @@ impl Shared {
 
     /// A guest has it no more.
     fn lost_by(&mut self, side: usize) {
-        self.is_told[side] = false;
+        self.plugs[side].is_told = false;
         self.telling[side].clear();
         self.is_lost |= !self.is_leaving;
         self.leave();
@@ -141,6 +143,10 @@ pub struct Host {
     guest_limit: u64,
     guests: Vec<Guest>,
     shared: Vec<Shared>,
+    segments: Vec<Segment>,
+    /// Of segments.
+    addresses: Addresses,
+    probes: Probes,
     pairs: Pairs,
     /// Ends of one connection, in the order in which they came.
     pending: Vec<Pending>,
@@ -173,6 +179,7 @@ pub fn run(args: &Args, file: &Path) -> anyhow::Result<()> {
     let limit = args.memory_limit.unwrap_or_else(crate::memory::default_limit_bytes);
     let mut host = Host::new(args, folder, guests, limit);
     host.find_regions();
+    host.find_segments();
     host.find_left();
     match Desk::open(&args.host_socket) {
         Ok(desk) => host.desk = Some(desk),
@@ -243,6 +250,9 @@ impl Host {
             guest_limit: args.user_limit.unwrap_or(memory_limit / 2),
             guests: guests.into_iter().map(guest).collect(),
             shared: Vec::new(),
+            segments: Vec::new(),
+            addresses: Addresses::of_host(),
+            probes: Probes::default(),
             pairs: Pairs::default(),
             pending: Vec::new(),
             failed: Vec::new(),
@@ -271,8 +281,8 @@ impl Host {
                 continue;
             };
             tracing::info!(region = format!("{:016x}", region.number), "found again");
-            let parts = [Part::Unknown, Part::Unknown];
-            self.shared.push(Shared::new(region, [a, b], parts, Instant::now()));
+            let plugs = [a, b].map(|guest| Plug::new(guest, Part::Unknown));
+            self.shared.push(Shared::new(region, plugs));
         }
     }
 
@@ -304,8 +314,10 @@ impl Host {
         let streams = self.guests.iter().flat_map(|guest| [&guest.qmp.stream, &guest.port]);
         let again = streams.filter_map(Stream::next_expiry).min();
         let has_visitors = self.desk.as_ref().is_some_and(Desk::is_busy);
-        let is_busy = has_visitors || !self.shared.is_empty() || !self.pending.is_empty();
-        let is_freeing = self.shared.iter().any(|shared| shared.parts.iter().any(Part::is_freeing));
+        let is_moving = self.segments.iter().flat_map(Segment::plugs).any(|plug| !plug.is_ready());
+        let is_busy =
+            has_visitors || is_moving || !self.shared.is_empty() || !self.pending.is_empty();
+        let is_freeing = self.plugs().any(|plug| plug.part.is_freeing());
         let again_after = if is_freeing { FREED_WITHIN } else { Duration::from_secs(1) };
         let busy = is_busy.then(|| now + again_after);
         let at = [again, busy].into_iter().flatten().min();
@@ -346,11 +358,10 @@ impl Host {
         guest.remind_after = (guest.remind_after * 2).min(REMIND_AFTER_MOST);
         let begin = FromHost::Begin { version: UPLINK_VERSION };
         guest.port.send(&begin.encode(guest.session));
-        for at in 0..self.shared.len() {
-            let shared = &self.shared[at];
-            let Some(side) = shared.side_of(number) else { continue };
-            if matches!(shared.parts[side], Part::Plugged { .. }) && !shared.is_leaving {
-                self.tell(number, FromHost::Plugged { region: self.shared[at].region.number });
+        for spot in self.spots_of(number) {
+            let is_going = matches!(spot, Spot::Pair { at, .. } if self.shared[at].is_leaving);
+            if self.plug(spot).is_plugged() && !is_going {
+                self.tell_of(spot);
             }
         }
     }
@@ -360,9 +371,10 @@ impl Host {
         self.guests[number].session = 0;
         self.guests[number].is_heard = false;
         self.pairs.forget(number);
+        self.forget_seats(number);
         for shared in &mut self.shared {
             if let Some(side) = shared.side_of(number) {
-                shared.is_told[side] = false;
+                shared.plugs[side].is_told = false;
                 shared.telling[side].clear();
             }
         }
@@ -476,10 +488,11 @@ impl Host {
                 }
             }
             ToHost::Region { region } => {
+                self.segment_told(number, region);
                 if let Some((shared, side)) = self.region_of(region, number) {
                     let held = std::mem::take(&mut shared.telling[side]);
                     shared.region.told(side, &held);
-                    if !std::mem::replace(&mut shared.is_told[side], true) {
+                    if !std::mem::replace(&mut shared.plugs[side].is_told, true) {
                         let name = &self.guests[number].config.name;
                         let region = format!("{region:016x}");
                         tracing::info!(region, "guest {name} has the memory");
@@ -493,10 +506,14 @@ impl Host {
             }
             // Its QEMU says so, too; until then nothing new goes there.
             ToHost::Gone { region } => {
+                self.segment_gone(number, region);
                 if let Some((shared, side)) = self.region_of(region, number) {
                     shared.lost_by(side);
                 }
             }
+            ToHost::Unused { region, number: end } => self.segment_unused(number, region, end),
+            ToHost::Probe { id, region, slot } => self.probe(number, id, region, slot, now),
+            ToHost::Life { id, life } => self.probed(number, id, life),
         }
     }
 
@@ -551,20 +568,24 @@ impl Host {
             let is_idle = shared.region.is_idle() && shared.is_ready() && !is_wanted;
             shared.was_ready |= shared.is_ready();
             if std::mem::take(&mut shared.is_lost) {
-                self.losses.lost(shared.guests, now);
+                self.losses.lost(shared.guests(), now);
             }
             shared.idle_since = if is_idle { shared.idle_since.or(Some(now)) } else { None };
-            let is_over = self.is_ending || self.left.has(shared.guests);
+            let is_over = self.is_ending || self.left.has(shared.guests());
             if is_over || shared.idle_since.is_some_and(|since| now >= since + IDLE_FOR) {
                 shared.leave();
             }
         }
         self.serve_pending(now);
         for at in 0..self.shared.len() {
-            self.move_parts(at, now);
+            for side in 0..2 {
+                self.move_plug(Spot::Pair { at, side }, now);
+            }
         }
+        self.look_at_segments(now);
         self.shared.retain(|shared| {
-            let is_gone = shared.is_leaving && shared.parts.iter().all(Part::is_absent);
+            let is_gone =
+                shared.is_leaving && shared.plugs.iter().all(|plug| plug.part.is_absent());
             if is_gone {
                 shared.region.remove();
                 tracing::info!(region = format!("{:016x}", shared.region.number), "removed");
@@ -574,8 +595,8 @@ impl Host {
     }
 
     fn heard(&mut self, number: usize, heard: Heard<plugging::Purpose>, now: Instant) {
-        let Some((at, why)) = self.plugging_heard(number, heard) else { return };
-        let guests = self.shared[at].guests;
+        let Some((at, why)) = self.plugging_heard(number, heard, now) else { return };
+        let guests = self.shared[at].guests();
         let names = self.names_of(guests);
         tracing::warn!("no memory for guests {names}, so their connections stay on TCP: {why}");
         self.give_up(guests, now);
@@ -586,18 +607,15 @@ impl Host {
 }
 
 impl Shared {
-    fn new(region: Region, guests: [usize; 2], parts: [Part; 2], now: Instant) -> Self {
+    fn new(region: Region, plugs: [Plug; 2]) -> Self {
         Self {
             region,
-            guests,
-            parts,
-            is_told: [false; 2],
+            plugs,
             was_ready: false,
             telling: [Vec::new(), Vec::new()],
             is_leaving: false,
             is_lost: false,
             idle_since: None,
-            again_at: [now; 2],
         }
     }
 }

@@ -4,6 +4,7 @@
 //!  Segments ── Addresses      which addresses each has
 //!     │  └──── Budget         bytes of each user and in all
 //!     ├─ Segment ── memory    the memfd; the kernel knows who has it
+//!     │      ├───── given     or a device's memory, which the host gives
 //!     │      └───── record    what is known of it, in a memfd of the broker's own
 //!     └─ Store                keeps both across the broker's death
 //! ```
@@ -11,11 +12,14 @@
 //! Called by the broker only; nothing here waits for a process.
 
 mod addresses;
+mod given;
 mod memory;
 mod record;
 mod store;
 
-use self::addresses::Addresses;
+pub use self::addresses::Addresses;
+use self::given::Given;
+pub use self::given::Told;
 use self::record::RIGHTS_MAX;
 pub use self::store::{Store, keep};
 use crate::broker::has_room;
@@ -29,6 +33,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant, SystemTime};
 use yasmin_control::segment::{Kind, Name, Place, Refusal, Rights, Whom, file_bytes};
 use yasmin_control::status;
+use yasmin_control::uplink::Life;
 
 /// How often it is looked whether removed segments are still held, and creators live.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -61,12 +66,59 @@ pub struct Holder {
     pub rights: Rights,
 }
 
+/// The owner of the host's segments: no user has this number.
+pub const HOST: u32 = u32::MAX;
+
 struct Segment {
     entry: Entry,
-    memfd: OwnedFd,
-    record: OwnedFd,
+    memory: Memory,
     /// Readable once the creator has ended.
     creator: Option<OwnedFd>,
+}
+
+enum Memory {
+    Own { memfd: OwnedFd, record: OwnedFd },
+    Host(Given),
+}
+
+impl Memory {
+    fn is_held(&self) -> bool {
+        match self {
+            Self::Own { memfd, .. } => memory::is_held(memfd),
+            Self::Host(given) => given.is_held(),
+        }
+    }
+
+    /// The file with the locks that say who has it.
+    fn holders_file(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own { memfd, .. } => memfd.as_fd(),
+            Self::Host(given) => given.lock_file(),
+        }
+    }
+
+    fn used_bytes(&self, place: &Place) -> u64 {
+        match self {
+            Self::Own { memfd, .. } => memory::used_bytes(memfd),
+            // Plugged, as a whole; what the host has given for it so far nobody knows here.
+            Self::Host(_) => place.mapped_bytes(),
+        }
+    }
+
+    /// The host keeps what is known of its own.
+    fn write_down(&self, entry: &Entry) -> io::Result<()> {
+        match self {
+            Self::Own { record, .. } => record::write(record, entry),
+            Self::Host(_) => Ok(()),
+        }
+    }
+
+    const fn given(&self) -> Option<&Given> {
+        match self {
+            Self::Own { .. } => None,
+            Self::Host(given) => Some(given),
+        }
+    }
 }
 
 pub struct Limits {
@@ -89,6 +141,17 @@ pub struct Segments {
     store: Store,
     closer: Closer,
     look_at: Option<Instant>,
+    /// Locks of the host's segments that an earlier broker had, by their regions.
+    locks: HashMap<u64, OwnedFd>,
+    /// Of the host's segments that ended and that nobody has any more: region and the end's number.
+    unused: Vec<(u64, u64)>,
+}
+
+/// Descriptors that open a segment: of its memory, and of the locks if it is the host's.
+pub struct Opened {
+    pub place: Place,
+    pub domain: Option<u8>,
+    pub fds: Vec<OwnedFd>,
 }
 
 impl Segments {
@@ -106,11 +169,17 @@ impl Segments {
             store,
             closer,
             look_at: None,
+            locks: HashMap::new(),
+            unused: Vec::new(),
         };
         let mut parts: BTreeMap<u64, HashMap<String, OwnedFd>> = BTreeMap::new();
         for (name, fd) in kept {
             let Some((part, number)) = name.split_once('-') else { continue };
             let Ok(number) = number.parse() else { continue };
+            if part == store::LOCKS {
+                segments.locks.insert(number, fd);
+                continue;
+            }
             parts.entry(number).or_default().insert(part.to_owned(), fd);
         }
         for (number, parts) in parts {
@@ -148,7 +217,8 @@ impl Segments {
         }
         *self.users.entry(entry.owner).or_default() += 1;
         let creator = parts.remove(store::CREATOR);
-        self.all.insert(number, Segment { entry, memfd, record, creator });
+        let memory = Memory::Own { memfd, record };
+        self.all.insert(number, Segment { entry, memory, creator });
         Ok(())
     }
 
@@ -166,7 +236,8 @@ impl Segments {
         creator: impl FnOnce() -> Option<(u32, OwnedFd)>,
     ) -> Result<(), Refusal> {
         if let Some(there) = self.find(&name) {
-            return Err(Refusal::Taken { owner: there.entry.owner });
+            let Entry { owner, .. } = there.entry;
+            return Err(if owner == HOST { Refusal::OfHost } else { Refusal::Taken { owner } });
         }
         let len_bytes = file_bytes(size_bytes, kind.is_huge);
         if len_bytes > self.limits.most_bytes {
@@ -228,7 +299,7 @@ impl Segments {
             };
             let record = record::make().map_err(kernel)?;
             record::write(&record, &entry).map_err(kernel)?;
-            Ok(Segment { entry, memfd, record, creator: pidfd })
+            Ok(Segment { entry, memory: Memory::Own { memfd, record }, creator: pidfd })
         };
         let made = make().inspect_err(|_| self.addresses.give_back(start))?;
         self.next += 1;
@@ -293,21 +364,28 @@ impl Segments {
         name: &Name,
         holder: &Holder,
         left_bytes: impl FnOnce() -> Option<u64>,
-    ) -> Result<(Place, OwnedFd), Refusal> {
+    ) -> Result<Opened, Refusal> {
         let segment = self.find(name).ok_or(Refusal::NoSegment)?;
         let has = segment.entry.rights_of(holder.uid);
         if has < holder.rights {
             return Err(Refusal::Rights { has });
         }
         let place = segment.entry.place;
+        let memfd = match &segment.memory {
+            Memory::Own { memfd, .. } => memfd,
+            Memory::Host(given) => {
+                let fds = given.open_for(&place, holder).map_err(kernel)?;
+                return Ok(Opened { place, domain: Some(given.domain), fds: fds.into() });
+            }
+        };
         if holder.rights == Rights::Write && !place.kind.is_huge {
-            let unused = place.mapped_bytes().saturating_sub(memory::used_bytes(&segment.memfd));
+            let unused = place.mapped_bytes().saturating_sub(memory::used_bytes(memfd));
             if let Some(left_bytes) = left_bytes().filter(|&left| left < unused) {
                 return Err(Refusal::Group { left_bytes });
             }
         }
-        let fd = memory::open_for(&segment.memfd, holder).map_err(|errno| kernel(errno.into()))?;
-        Ok((place, fd))
+        let fd = memory::open_for(memfd, holder).map_err(|errno| kernel(errno.into()))?;
+        Ok(Opened { place, domain: None, fds: vec![fd] })
     }
 
     pub fn remove(&mut self, uid: u32, name: &Name) -> Result<(), Refusal> {
@@ -330,7 +408,7 @@ impl Segments {
         if entry.rights.len() > RIGHTS_MAX {
             return Err(Refusal::TooManyUsers { most: RIGHTS_MAX as u64 });
         }
-        record::write(&segment.record, &entry).map_err(kernel)?;
+        segment.memory.write_down(&entry).map_err(kernel)?;
         segment.entry = entry;
         Ok(())
     }
@@ -343,7 +421,7 @@ impl Segments {
         if has == Rights::None {
             return Err(Refusal::Rights { has });
         }
-        let (holders, more) = memory::holders(&segment.memfd, HOLDERS);
+        let (holders, more) = memory::holders(segment.memory.holders_file(), HOLDERS);
         shown.more_holders = more;
         shown.holders = holders
             .into_iter()
@@ -373,6 +451,9 @@ impl Segments {
     fn owned(&self, uid: u32, name: &Name) -> Result<u64, Refusal> {
         let number = *self.names.get(name).ok_or(Refusal::NoSegment)?;
         let owner = self.all.get(&number).ok_or(Refusal::NoSegment)?.entry.owner;
+        if owner == HOST {
+            return Err(Refusal::OfHost);
+        }
         if uid == owner || uid == 0 { Ok(number) } else { Err(Refusal::NotOwner { owner }) }
     }
 
@@ -382,20 +463,27 @@ impl Segments {
         self.names.remove(&segment.entry.name);
         segment.entry.is_removed = true;
         // First of all: that it is not kept any more may be heard late.
-        if let Err(error) = record::write(&segment.record, &segment.entry) {
+        if let Err(error) = segment.memory.write_down(&segment.entry) {
             crate::rarely::warn!("a removed segment may be found after a restart: {error}");
         }
-        if !memory::is_held(&segment.memfd) {
+        if !segment.memory.is_held() {
             return self.forget(number);
         }
         self.look_at = self.next_look();
     }
 
     fn forget(&mut self, number: u64) {
-        let Some(Segment { entry, memfd, .. }) = self.all.remove(&number) else { return };
-        self.store.forget_all(number);
+        let Some(Segment { entry, memory, .. }) = self.all.remove(&number) else { return };
         self.look_at = self.next_look();
         self.addresses.give_back(entry.place.start());
+        let memfd = match memory {
+            Memory::Own { memfd, .. } => memfd,
+            Memory::Host(given) => {
+                self.store.forget(store::LOCKS, given.region);
+                return self.unused.extend(given.end.map(|end| (given.region, end)));
+            }
+        };
+        self.store.forget_all(number);
         self.limits.budget.give_back(entry.owner, entry.place.mapped_bytes());
         if let Some(count) = self.users.get_mut(&entry.owner) {
             *count -= 1;
@@ -405,6 +493,106 @@ impl Segments {
         }
         // To free much memory takes its time.
         self.closer.close(entry.owner, memfd);
+    }
+
+    /// The host gives a segment, or says anew what it gives. `device`: its memory.
+    ///
+    /// # Errors
+    /// Why this guest cannot have it.
+    pub fn give(&mut self, told: &Told, device: OwnedFd) -> Result<(), String> {
+        let there = self.all.iter().find(|(_, segment)| segment.is_region(told.region));
+        if let Some((&number, _)) = there {
+            return self.give_again(number, told);
+        }
+        if self.names.contains_key(&told.name) {
+            return Err("this guest has a segment of that name".to_owned());
+        }
+        let start = told.place.start();
+        if !self.addresses.take_at(start, told.place.mapped_bytes()) {
+            return Err(format!("a segment of this guest is at {start:#x}"));
+        }
+        let kept = self.locks.remove(&told.region);
+        let given = Given::new(told, device, kept).map_err(|error| {
+            self.addresses.give_back(start);
+            error.to_string()
+        })?;
+        let entry = Entry {
+            name: told.name,
+            owner: HOST,
+            place: told.place,
+            rights: told.rights.clone(),
+            creator: None,
+            created_s: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+            is_removed: false,
+        };
+        self.next += 1;
+        self.names.insert(told.name, self.next);
+        self.all.insert(self.next, Segment { entry, memory: Memory::Host(given), creator: None });
+        self.keep(self.next);
+        self.look_at = self.next_look();
+        Ok(())
+    }
+
+    fn give_again(&mut self, number: u64, told: &Told) -> Result<(), String> {
+        let Some(segment) = self.all.get_mut(&number) else { return Ok(()) };
+        let Segment { entry, memory, .. } = segment;
+        if (entry.name, entry.place) != (told.name, told.place) {
+            return Err("the host says that it is another one than it was".to_owned());
+        }
+        if entry.is_removed && self.names.contains_key(&told.name) {
+            return Err("this guest has a segment of that name by now".to_owned());
+        }
+        if let Memory::Host(given) = memory {
+            (given.end, given.domain) = (None, told.domain);
+        }
+        (entry.is_removed, entry.rights) = (false, told.rights.clone());
+        self.names.insert(told.name, number);
+        Ok(())
+    }
+
+    /// The host takes a segment back, when nobody has it any more.
+    pub fn end_given(&mut self, region: u64, end: u64) {
+        let mut all = self.all.iter_mut();
+        let Some((&number, segment)) = all.find(|(_, segment)| segment.is_region(region)) else {
+            // It never came here, or is gone.
+            return self.unused.push((region, end));
+        };
+        if let Memory::Host(given) = &mut segment.memory {
+            given.end = Some(end);
+        }
+        self.end(number);
+    }
+
+    /// The host has taken it away: who touches it gets SIGBUS.
+    pub fn lose(&mut self, region: u64) {
+        let there = self.all.iter().find(|(_, segment)| segment.is_region(region));
+        let Some((&number, segment)) = there else { return };
+        tracing::info!("segment {} was taken away by the host", segment.entry.name);
+        self.names.remove(&segment.entry.name);
+        self.forget(number);
+        self.unused.retain(|&(other, _)| other != region);
+    }
+
+    /// Of the host's segments that ended: those that nobody has any more since this was asked.
+    pub fn unused(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.unused)
+    }
+
+    /// A segment of the host's that this user may write: its region, and whether the member of that
+    /// slot lives, if it is of this guest.
+    pub fn probe(&self, uid: u32, name: &Name, slot: u64) -> Result<(u64, Option<Life>), Refusal> {
+        let segment = self.find(name).ok_or(Refusal::NoSegment)?;
+        let has = segment.entry.rights_of(uid);
+        let given = segment.memory.given().filter(|_| has == Rights::Write);
+        let given = given.ok_or(Refusal::Rights { has })?;
+        Ok((given.region, given.life_of(slot)))
+    }
+
+    /// Whether a member of this guest lives.
+    pub fn life_of(&self, region: u64, slot: u64) -> Life {
+        let mut given = self.all.values().filter_map(|segment| segment.memory.given());
+        let given = given.find(|given| given.region == region);
+        given.and_then(|given| given.life_of(slot)).unwrap_or(Life::Unknown)
     }
 
     /// When `look` has something to do next.
@@ -432,7 +620,7 @@ impl Segments {
         for number in chosen(|one| !one.entry.is_removed && one.is_orphan(), &self.all) {
             self.end(number);
         }
-        let is_gone = |one: &Segment| one.entry.is_removed && !memory::is_held(&one.memfd);
+        let is_gone = |one: &Segment| one.entry.is_removed && !one.memory.is_held();
         for number in chosen(is_gone, &self.all) {
             self.forget(number);
         }
@@ -445,12 +633,16 @@ impl Segments {
 }
 
 fn keep_parts(store: &mut Store, number: u64, segment: &Segment) -> io::Result<()> {
+    let (memfd, record) = match &segment.memory {
+        Memory::Own { memfd, record } => (memfd, record),
+        Memory::Host(given) => return store.keep(store::LOCKS, given.region, given.lock_file()),
+    };
     // The record last: who finds it finds the rest.
-    store.keep(store::MEMORY, number, segment.memfd.as_fd())?;
+    store.keep(store::MEMORY, number, memfd.as_fd())?;
     if let Some(creator) = &segment.creator {
         store.keep(store::CREATOR, number, creator.as_fd())?;
     }
-    store.keep(store::RECORD, number, segment.record.as_fd())
+    store.keep(store::RECORD, number, record.as_fd())
 }
 
 fn kernel(error: io::Error) -> Refusal {
@@ -459,7 +651,7 @@ fn kernel(error: io::Error) -> Refusal {
 
 impl Entry {
     fn rights_of(&self, uid: u32) -> Rights {
-        if uid == self.owner || uid == 0 {
+        if uid == self.owner || uid == 0 && self.owner != HOST {
             return Rights::Write;
         }
         let own = self.rights.get(&Whom::User(uid)).or_else(|| self.rights.get(&Whom::Everyone));
@@ -468,6 +660,10 @@ impl Entry {
 }
 
 impl Segment {
+    fn is_region(&self, region: u64) -> bool {
+        self.memory.given().is_some_and(|given| given.region == region)
+    }
+
     /// The process that it was to end with has ended.
     fn is_orphan(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -490,14 +686,15 @@ impl Segment {
         status::Segment {
             name: name.as_str().to_owned(),
             owner: *owner,
+            of_host: *owner == HOST,
             size_bytes: place.size_bytes,
             address: place.address,
-            used_bytes: memory::used_bytes(&self.memfd),
+            used_bytes: self.memory.used_bytes(place),
             huge: place.kind.is_huge,
             creator: *creator,
             age_s: now_s.saturating_sub(*created_s),
             rights: rights.iter().map(grant).collect(),
-            attached: memory::is_held(&self.memfd),
+            attached: self.memory.is_held(),
             holders: Vec::new(),
             more_holders: false,
         }

@@ -5,20 +5,23 @@
 //! set of its own. What the host says is checked where it is used; it can give or deny channels, and
 //! no more, since an end's own facts come from its own kernel.
 
+use crate::segments::Told;
 use crate::sys::slices::{self, Range};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use yasmin_control::segment::{Name, Place, Rights, Whom};
 use yasmin_control::uplink::{
-    FromHost, Numbers, PORT_NAME, Slice, ToHost, UPLINK_VERSION, next, session_of,
+    FromHost, Life, Numbers, PORT_NAME, Slice, ToHost, UPLINK_VERSION, next, session_of,
 };
 use yasmin_control::{Decline, Role};
+use yasmin_wire::layout::PAGE_BYTES;
 
 /// A region that was plugged comes within moments, or not at all.
 const LOOK_FOR: Duration = Duration::from_secs(20);
@@ -57,6 +60,27 @@ pub enum Said {
     Gone {
         region: u64,
     },
+    /// A segment that the host gives, and its memory.
+    Segment {
+        told: Told,
+        device: OwnedFd,
+    },
+    /// It ends, when nobody here has it any more.
+    End {
+        region: u64,
+        number: u64,
+    },
+    /// Whether a member of this guest lives; the answer is `answer_probe`.
+    Probe {
+        id: u64,
+        region: u64,
+        slot: u64,
+    },
+    /// What is known of a member in another guest, by the number of `probe`.
+    Life {
+        id: u64,
+        life: Life,
+    },
 }
 
 struct Region {
@@ -78,12 +102,23 @@ pub struct Uplink {
     offered: HashSet<u64>,
     /// Regions that the host has plugged and that were not found yet.
     wanted: HashSet<u64>,
+    /// What the host has said of segments, by their regions; with a name all of it.
+    told: HashMap<u64, HalfTold>,
+    /// Segments that were found, and what else is to be heard.
+    news: Vec<Said>,
     look: Option<Look>,
     /// When to see whether the host's broker is gone.
     check_at: Option<Instant>,
     /// When to ask again for a session, and how long after that.
     ask_at: Option<Instant>,
     ask_after: Duration,
+}
+
+struct HalfTold {
+    domain: u8,
+    place: Place,
+    name: Option<Name>,
+    rights: BTreeMap<Whom, Rights>,
 }
 
 #[derive(Clone, Copy)]
@@ -122,6 +157,8 @@ impl Uplink {
             regions: HashMap::new(),
             offered: HashSet::new(),
             wanted: HashSet::new(),
+            told: HashMap::new(),
+            news: Vec::new(),
             look: None,
             check_at: None,
             ask_at: None,
@@ -205,9 +242,9 @@ impl Uplink {
     pub fn take(&mut self, slice: Slice, now: Instant) -> io::Result<OwnedFd> {
         let region = self.regions.get(&slice.region).ok_or(io::ErrorKind::NotFound);
         let Slice { offset, bytes, grant, .. } = slice;
-        let taken = region
-            .map_err(io::Error::from)
-            .and_then(|region| slices::get(&region.device, Range { offset, bytes, grant }));
+        let taken = region.map_err(io::Error::from).and_then(|region| {
+            slices::get(&region.device, Range { offset, bytes, grant, flags: 0 })
+        });
         match &taken {
             Ok(_) => {}
             // Held by another grant, of which the host does not know: it must not be given again.
@@ -243,7 +280,46 @@ impl Uplink {
                 self.region_said(token, flags, &mut said);
             }
         }
+        said.append(&mut self.news);
         said
+    }
+
+    /// What `expire` has found.
+    pub fn news(&mut self) -> Vec<Said> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// A segment is given when both its memory and all that is said of it are there.
+    fn announce(&mut self, region: u64) {
+        let Some(told) = self.told.get(&region) else { return };
+        let Some(Region { device, bytes, .. }) = self.regions.get(&region) else { return };
+        let Some(name) = told.name else { return };
+        let HalfTold { domain, place, ref rights, .. } = *told;
+        if place.mapped_bytes() > bytes.saturating_sub(PAGE_BYTES as u64) {
+            return crate::rarely::warn!("the host gives segment {name} too little memory");
+        }
+        match device.try_clone() {
+            Ok(device) => {
+                let told = Told { region, domain, name, place, rights: rights.clone() };
+                self.news.push(Said::Segment { told, device });
+            }
+            Err(error) => crate::rarely::warn!("cannot take segment {name}: {error}"),
+        }
+    }
+
+    /// Nobody here has a segment of which the host said by this number that it ends.
+    pub fn unused(&mut self, region: u64, number: u64) {
+        self.send(ToHost::Unused { region, number });
+    }
+
+    /// Asks of a member in another guest; false: nobody can be asked now.
+    pub fn probe(&mut self, id: u64, region: u64, slot: u64) -> bool {
+        self.send(ToHost::Probe { id, region, slot });
+        self.is_up()
+    }
+
+    pub fn answer_probe(&mut self, id: u64, life: Life) {
+        self.send(ToHost::Life { id, life });
     }
 
     fn is_hung_up(&self) -> bool {
@@ -306,11 +382,32 @@ impl Uplink {
             }
             _ if self.session != Some(session) => {}
             Ok(FromHost::Plugged { region }) => {
-                if !self.regions.contains_key(&region) {
+                if self.regions.contains_key(&region) {
+                    self.announce(region);
+                } else {
                     self.wanted.insert(region);
                     self.look(now);
                 }
             }
+            Ok(FromHost::Segment { region, domain, place }) => {
+                let told = HalfTold { domain, place, name: None, rights: BTreeMap::new() };
+                self.told.insert(region, told);
+            }
+            Ok(FromHost::Name { region, name }) => {
+                if let Some(told) = self.told.get_mut(&region) {
+                    told.name = Some(name);
+                }
+            }
+            Ok(FromHost::Rights { region, whom, rights }) => {
+                if let Some(told) = self.told.get_mut(&region) {
+                    told.rights.insert(whom, rights);
+                }
+            }
+            Ok(FromHost::End { region, number }) => self.news.push(Said::End { region, number }),
+            Ok(FromHost::Probe { id, region, slot }) => {
+                said.push(Said::Probe { id, region, slot });
+            }
+            Ok(FromHost::Life { id, life }) => said.push(Said::Life { id, life }),
             Ok(FromHost::Channel { id, region, offset, grant, max_class, first_class }) => {
                 let bytes = yasmin_wire::layout::channel_bytes(max_class) as u64;
                 self.offered.remove(&id);
@@ -374,6 +471,7 @@ impl Uplink {
                 Ok(number) => {
                     self.wanted.remove(&number);
                     self.tell_of(number);
+                    self.announce(number);
                 }
                 Err(error) => crate::rarely::warn!("cannot use /dev/{name:?}: {error}"),
             }
@@ -415,8 +513,10 @@ impl Uplink {
             .filter(|region| from < region.bytes)
             .and_then(|region| slices::held_from(&region.device, from))
         {
-            let Range { offset, bytes, grant } = range;
-            self.send(ToHost::Held(Slice { region: number, offset, bytes, grant }));
+            let Range { offset, bytes, grant, flags } = range;
+            if flags & slices::SEGMENT == 0 {
+                self.send(ToHost::Held(Slice { region: number, offset, bytes, grant }));
+            }
             from = offset.saturating_add(bytes.max(1));
         }
         self.send(ToHost::Region { region: number });
@@ -427,7 +527,10 @@ impl Uplink {
         while let Some(range) =
             self.regions.get(&number).and_then(|region| slices::freed(&region.device))
         {
-            let Range { offset, bytes, grant } = range;
+            let Range { offset, bytes, grant, flags } = range;
+            if flags & slices::SEGMENT != 0 {
+                continue;
+            }
             self.send(ToHost::Freed(Slice { region: number, offset, bytes, grant }));
         }
         if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
@@ -437,6 +540,7 @@ impl Uplink {
                 region = format!("{number:016x}"),
                 "memory was taken away: its connections go on by TCP"
             );
+            self.told.remove(&number);
             said.push(Said::Gone { region: number });
             self.send(ToHost::Gone { region: number });
         }

@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::life::open_again;
 use super::thread::incarnation;
-use super::{Error, FileLife, FileProbe, Futex, Identity, Members, Number, Party, Slot, Thread};
+use super::{
+    Error, FileLife, FileProbe, Futex, Identity, Members, Number, Party, Probe, Slot, Thread,
+};
 
 struct Own {
     incarnation: u64,
@@ -25,7 +27,7 @@ pub type Open = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
 /// The calling process as a member; one for each segment.
 pub struct Attachment<'a> {
     members: Members<'a>,
-    probe: FileProbe,
+    probe: Probe,
     /// None: by `/proc`.
     open: Option<Open>,
     waiter: Futex,
@@ -36,7 +38,7 @@ impl<'a> Attachment<'a> {
     /// Attaches to the segment whose table is `slots` and whose file is `file`, which must be open
     /// for writing; `/proc` has to be there.
     pub fn new(slots: &'a [Slot], file: BorrowedFd<'_>, identity: Identity) -> io::Result<Self> {
-        Self::join(slots, file, None, identity)
+        Self::join(slots, Probe::File(FileProbe::new(file)?), None, identity)
     }
 
     /// The same for a process that may not open the file by itself, but knows who does.
@@ -46,19 +48,32 @@ impl<'a> Attachment<'a> {
         open: Open,
         identity: Identity,
     ) -> io::Result<Self> {
-        Self::join(slots, file, Some(open), identity)
+        Self::join(slots, Probe::File(FileProbe::new(file)?), Some(open), identity)
+    }
+
+    /// The same in a segment that several guests share: `open` opens this guest's file of locks.
+    pub fn among_guests(
+        slots: &'a [Slot],
+        probe: Probe,
+        open: Open,
+        identity: Identity,
+    ) -> io::Result<Self> {
+        Self::join(slots, probe, Some(open), identity)
     }
 
     fn join(
         slots: &'a [Slot],
-        file: BorrowedFd<'_>,
+        probe: Probe,
         open: Option<Open>,
         identity: Identity,
     ) -> io::Result<Self> {
         let members = Members::new(slots);
-        let probe = FileProbe::new(file)?;
         let own = claim(members, &probe, open.as_ref(), identity)?;
-        Ok(Self { members, probe, open, waiter: Futex::new(), own })
+        let waiter = match probe.domain() {
+            Some(_) => Futex::among_guests(),
+            None => Futex::new(),
+        };
+        Ok(Self { members, probe, open, waiter, own })
     }
 
     /// Attaches this process, a fork, by itself.
@@ -85,7 +100,7 @@ impl<'a> Attachment<'a> {
         &self.waiter
     }
 
-    pub fn probe(&self) -> &FileProbe {
+    pub fn probe(&self) -> &Probe {
         &self.probe
     }
 
@@ -101,7 +116,7 @@ impl<'a> Attachment<'a> {
 
 fn claim(
     members: Members<'_>,
-    probe: &FileProbe,
+    probe: &Probe,
     open: Option<&Open>,
     identity: Identity,
 ) -> io::Result<Own> {
@@ -109,7 +124,12 @@ fn claim(
     if incarnation == 0 {
         return Err(io::Error::other("the kernel wipes no page in a fork (MADV_WIPEONFORK)"));
     }
+    let domain = probe.domain().map_or(identity.domain, |domain| domain.number);
+    let identity = Identity { domain, ..identity };
     let take = |slot| {
+        if !probe.may_claim(slot) {
+            return Ok(None);
+        }
         let own = open.map_or_else(|| open_again(probe.as_fd()), |open| open());
         own.and_then(|own| FileLife::take(own, slot)).map_err(Refused::Io)
     };

@@ -36,8 +36,7 @@
 //! Any member may lock the bytes of others, and so make the dead look alive: it can keep others
 //! waiting in its own segment, and has the bytes of the locks for that anyway.
 //!
-//! Members of another guest have no file in common. There the broker's word takes this place: it
-//! marks slots as gone ([`super::Members::declare_dead`]).
+//! Members of another guest have no file in common. Of them the broker knows (`guests`).
 
 use std::fs::File;
 use std::io;

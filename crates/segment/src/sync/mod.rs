@@ -9,6 +9,7 @@
 //! | `holder` | who holds: slot, generation and thread in 44 bits |
 //! | `member` | the table of processes that have a segment, one slot each |
 //! | `life` | how a waiter learns that a process is dead |
+//! | `guests` | the same of a process in another guest |
 //! | `waiter` | sleeping and waking |
 //! | `thread`, `party` | who asks: a thread of a member, and what it holds |
 //! | `attachment` | a process's own membership, across forks |
@@ -29,6 +30,8 @@ mod attachment;
 mod barrier;
 mod condition;
 mod error;
+#[cfg(not(loom))]
+mod guests;
 mod holder;
 mod life;
 mod member;
@@ -53,6 +56,8 @@ pub use attachment::{Attachment, Open};
 pub use barrier::{Barrier, Passed};
 pub use condition::Condition;
 pub use error::Error;
+#[cfg(not(loom))]
+pub use guests::{Ask, Domain, Probe};
 pub use holder::{Holder, MAX_MEMBERS, Number};
 pub use life::{FileLife, FileProbe, Life, Liveness, open_again};
 pub use member::{Identity, Members, Slot};

@@ -1,7 +1,8 @@
 //! Sleeping and waking, behind one small trait.
 //!
 //! The locks decide and do nothing of this themselves. [`Futex`] serves the processes of one
-//! kernel. Between guests a bell or the broker does the same.
+//! kernel. Between guests nobody can wake a sleeper: there a sleep is a row of short ones, between
+//! which the sleeper looks ([`Futex::among_guests`]).
 
 use super::primitive::{AtomicU64, Ordering};
 
@@ -26,7 +27,14 @@ pub trait Waiter {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Futex {
     looks: u32,
+    is_among_guests: bool,
 }
+
+/// A sleeper among guests looks after so long, then after longer: a wake-up is late by that at most.
+/// The kernel can wake it all the same where waker and sleeper are of one process; its futex of
+/// several processes needs pages of its own, which the memory of a device does not have.
+const LOOK_FIRST_NS: u64 = 50_000;
+const LOOK_LAST_NS: u64 = 1_000_000;
 
 /// Some microseconds: about what a sleep and a wake-up cost.
 const LOOKS: u32 = 128;
@@ -37,7 +45,37 @@ impl Futex {
         // Of the machine: a process that is pinned to one CPU waits for others on others.
         // SAFETY: asks for a number.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        Self { looks: if cpus > 1 { LOOKS } else { 0 } }
+        Self { looks: if cpus > 1 { LOOKS } else { 0 }, is_among_guests: false }
+    }
+
+    /// For words that processes of several guests sleep on.
+    pub fn among_guests() -> Self {
+        Self { is_among_guests: true, ..Self::new() }
+    }
+
+    fn sleep_among_guests(&self, word: &AtomicU64, low: u32, limit_ns: u64) -> bool {
+        let until_ns = self.now_ns().saturating_add(limit_ns);
+        let mut nap_ns = LOOK_FIRST_NS;
+        while word.load(Ordering::Acquire) as u32 == low {
+            let left_ns = until_ns.saturating_sub(self.now_ns());
+            if left_ns == 0 {
+                return true;
+            }
+            let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+            let nap = timespec(nap_ns.min(left_ns));
+            if futex(word, operation, low, Some(&nap)) >= 0 {
+                return false;
+            }
+            nap_ns = (nap_ns * 2).min(LOOK_LAST_NS);
+        }
+        false
+    }
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
     }
 }
 
@@ -52,11 +90,10 @@ fn futex(word: &AtomicU64, operation: i32, value: u32, limit: Option<&libc::time
 
 impl Waiter for Futex {
     fn sleep(&self, word: &AtomicU64, low: u32, limit_ns: u64) -> bool {
-        let limit = libc::timespec {
-            tv_sec: (limit_ns / 1_000_000_000) as libc::time_t,
-            tv_nsec: (limit_ns % 1_000_000_000) as libc::c_long,
-        };
-        if futex(word, libc::FUTEX_WAIT, low, Some(&limit)) >= 0 {
+        if self.is_among_guests {
+            return self.sleep_among_guests(word, low, limit_ns);
+        }
+        if futex(word, libc::FUTEX_WAIT, low, Some(&timespec(limit_ns))) >= 0 {
             return false;
         }
         match std::io::Error::last_os_error().raw_os_error() {
@@ -71,7 +108,8 @@ impl Waiter for Futex {
     }
 
     fn wake(&self, word: &AtomicU64, count: u32) {
-        futex(word, libc::FUTEX_WAKE, count.min(i32::MAX as u32), None);
+        let is_private = if self.is_among_guests { libc::FUTEX_PRIVATE_FLAG } else { 0 };
+        futex(word, libc::FUTEX_WAKE | is_private, count.min(i32::MAX as u32), None);
     }
 
     fn now_ns(&self) -> u64 {

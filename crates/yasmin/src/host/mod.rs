@@ -2,6 +2,7 @@
 
 pub mod cli;
 mod moving;
+mod segment;
 pub mod table;
 
 use crate::status::write_line;
@@ -55,6 +56,7 @@ fn carry_out(options: &cli::Host) -> anyhow::Result<u8> {
         cli::Verb::Join(options) => {
             done(ask(&place(&options.desk), &join(&options.guests), Duration::ZERO)?)?;
         }
+        cli::Verb::Segment(verb) => return segment::carry_out(verb),
     }
     Ok(0)
 }

@@ -1,9 +1,9 @@
 //! Guests, and who shares memory with whom, for people.
 
 use crate::status::{heading, plain_table};
-use comfy_table::Cell;
+use comfy_table::{Cell, CellAlignment};
 use indicatif::BinaryBytes;
-use yasmin_control::host::{Guest, HostStatus};
+use yasmin_control::host::{Guest, HostStatus, Right, SegmentGuest, SegmentStatus};
 
 pub fn draw(status: &HostStatus, colour: bool) -> String {
     let mut guests = plain_table(colour);
@@ -40,10 +40,66 @@ pub fn draw(status: &HostStatus, colour: bool) -> String {
         }
         parts.push(regions.trim_fmt());
     }
+    if !status.segments.is_empty() {
+        parts.push(segments(&status.segments, colour));
+    }
     parts.extend(
         status.pairs_left.iter().map(|pair| format!("{} have left each other", pair.join(" and "))),
     );
     parts.join("\n")
+}
+
+/// Nothing when there are none.
+pub fn segments(all: &[SegmentStatus], colour: bool) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut table = plain_table(colour);
+    table.set_header(
+        ["SEGMENT", "SIZE", "USED", "ADDRESS", "GUEST", "RIGHTS", "STATE"].map(heading),
+    );
+    for segment in all {
+        let mut first = [
+            segment.name.clone(),
+            BinaryBytes(segment.size_bytes).to_string(),
+            BinaryBytes(segment.used_bytes).to_string(),
+            format!("{:#x}", segment.address),
+        ];
+        if segment.guests.is_empty() {
+            table.add_row(first.clone());
+        }
+        for guest in &segment.guests {
+            let rest = [guest.guest.clone(), rights(guest), guest_state(segment, guest)];
+            table.add_row(first.iter().chain(&rest));
+            first = Default::default();
+        }
+    }
+    for column in table.column_iter_mut().skip(1).take(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+fn rights(guest: &SegmentGuest) -> String {
+    let one = |right: &Right| match right.user {
+        None => right.rights.clone(),
+        Some(uid) => format!("{uid}:{}", right.rights),
+    };
+    if guest.rights.is_empty() {
+        return "none".to_owned();
+    }
+    guest.rights.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn guest_state(segment: &SegmentStatus, guest: &SegmentGuest) -> String {
+    let state = match segment.is_removed {
+        true => format!("{}, removed", guest.state),
+        false => guest.state.clone(),
+    };
+    match &guest.trouble {
+        Some(trouble) => format!("{state}: {trouble}"),
+        None => state,
+    }
 }
 
 fn state(guest: &Guest) -> &'static str {
@@ -86,9 +142,39 @@ mod tests {
                 slices: 63,
                 held: 2,
             }],
+            segments: vec![SegmentStatus {
+                name: "table".to_owned(),
+                size_bytes: 1 << 20,
+                address: 0x2e00_0000_1000,
+                memory_bytes: 2 << 20,
+                used_bytes: 8192,
+                is_removed: false,
+                guests: vec![SegmentGuest {
+                    guest: "db".to_owned(),
+                    state: "coming".to_owned(),
+                    rights: [(None, "read"), (Some(7), "write")]
+                        .map(|(user, rights)| Right {
+                            guest: "db".to_owned(),
+                            user,
+                            rights: rights.to_owned(),
+                        })
+                        .into(),
+                    trouble: Some("no port".to_owned()),
+                }],
+            }],
         };
         let text = draw(&status, false);
-        for wanted in ["web", "has left", "web and db", "2 of 63", "00ff", "left each other"] {
+        for wanted in [
+            "web",
+            "has left",
+            "web and db",
+            "2 of 63",
+            "00ff",
+            "left each other",
+            "0x2e0000001000",
+            "read 7:write",
+            "coming: no port",
+        ] {
             assert!(text.contains(wanted), "{wanted} in {text}");
         }
     }

@@ -102,7 +102,7 @@ impl From<RightsWord> for Rights {
     }
 }
 
-fn parse_bytes(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let bad = || format!("'{text}' is not a number of bytes; give for example 65536, 64M or 1G");
     let upper = text.to_ascii_uppercase();
     let (digits, shift) = match upper.char_indices().last() {

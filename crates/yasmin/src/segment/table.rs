@@ -19,7 +19,7 @@ pub fn list(segments: &[Segment], colour: bool) -> String {
     for segment in segments {
         table.add_row([
             Cell::new(&segment.name),
-            Cell::new(user(segment.owner)),
+            Cell::new(owner(segment)),
             Cell::new(rights(&segment.rights)),
             Cell::new(BinaryBytes(segment.size_bytes)),
             Cell::new(BinaryBytes(segment.used_bytes)),
@@ -32,6 +32,10 @@ pub fn list(segments: &[Segment], colour: bool) -> String {
     table.trim_fmt()
 }
 
+fn owner(segment: &Segment) -> String {
+    if segment.of_host { "the host".to_owned() } else { user(segment.owner) }
+}
+
 pub fn one(segment: &Segment, colour: bool) -> String {
     let mut text = format!(
         "{}: {} at {:#x}{}, of {}, made {} ago\n",
@@ -39,7 +43,7 @@ pub fn one(segment: &Segment, colour: bool) -> String {
         BinaryBytes(segment.size_bytes),
         segment.address,
         if segment.huge { " in huge pages" } else { "" },
-        user(segment.owner),
+        owner(segment),
         HumanDuration(Duration::from_secs(segment.age_s)),
     );
     let _ = writeln!(text, "takes {}", BinaryBytes(segment.used_bytes));
@@ -104,6 +108,7 @@ mod tests {
         Segment {
             name: "table".into(),
             owner: 0,
+            of_host: false,
             size_bytes: 3 << 30,
             address: 0x2000_0000_1000,
             used_bytes: 4096,

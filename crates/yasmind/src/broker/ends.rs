@@ -279,9 +279,7 @@ impl Broker {
         }
         self.expire_guests(now);
         self.expire_residues(now);
-        if let Some(uplink) = &mut self.uplink {
-            uplink.expire(now);
-        }
+        self.expire_uplink(now);
         self.look_at_segments(now);
     }
 

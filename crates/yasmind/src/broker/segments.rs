@@ -2,10 +2,11 @@
 
 use super::Broker;
 use crate::client::Gone;
-use crate::segments::{Holder, Segments};
+use crate::segments::{Holder, Opened, Segments, Told};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 use yasmin_control::segment::{Answer, Refusal, Request};
+use yasmin_control::uplink::Life;
 use yasmin_control::{CONTROL_VERSION, FromBroker};
 
 /// A list is told in parts of about so many bytes; whoever wants more asks again.
@@ -30,8 +31,45 @@ impl Broker {
     pub(super) fn look_at_segments(&mut self, now: Instant) {
         if let Some(segments) = &mut self.segments {
             segments.look(now);
+            for (region, end) in segments.unused() {
+                if let Some(uplink) = &mut self.uplink {
+                    uplink.unused(region, end);
+                }
+            }
         }
         self.answer_creators();
+    }
+
+    /// A segment that the host gives.
+    pub(super) fn take_segment(&mut self, told: &Told, device: OwnedFd) {
+        let Some(segments) = &mut self.segments else { return };
+        match segments.give(told, device) {
+            Ok(()) => tracing::info!("segment {} is the host's, for several guests", told.name),
+            Err(why) => {
+                crate::rarely::warn!("segment {} of the host is not used: {why}", told.name)
+            }
+        }
+    }
+
+    /// Asks the host whether a member in another guest lives.
+    fn probe_above(&mut self, token: u64, region: u64, slot: u64) -> bool {
+        let id = self.name();
+        let is_asked = self.uplink.as_mut().is_some_and(|uplink| uplink.probe(id, region, slot));
+        if is_asked {
+            // Each client asks one thing at a time.
+            self.probers.retain(|_, other| *other != token);
+            self.probers.insert(id, token);
+        }
+        is_asked
+    }
+
+    /// What the host says of a member in another guest.
+    pub(super) fn answer_prober(&mut self, id: u64, life: Life) {
+        let Some(token) = self.probers.remove(&id) else { return };
+        let Some(client) = self.clients.get_mut(&token) else { return };
+        if client.send_reply(&Reply::Life(life)).is_err() {
+            self.doomed.push(token);
+        }
     }
 
     /// Who made a segment hears of it when it is kept: it is then there, whatever happens to the
@@ -74,10 +112,17 @@ impl Broker {
             }
             Request::Open { name, rights, sparse, .. } => {
                 let left = || if sparse { None } else { crate::memory::left_for(pid) };
-                segments
-                    .open(&name, &Holder { pid, uid, rights }, left)
-                    .map(|(place, fd)| Reply::Segment(Answer::Segment { place, rights }, fd))
+                segments.open(&name, &Holder { pid, uid, rights }, left).map(|opened| {
+                    let Opened { place, domain, fds } = opened;
+                    Reply::Segment(Answer::Segment { place, rights, domain }, fds)
+                })
             }
+            Request::Probe { name, slot, .. } => match segments.probe(uid, &name, slot) {
+                Ok((_, Some(life))) => Ok(Reply::Life(life)),
+                Ok((region, None)) if self.probe_above(token, region, slot) => return Ok(()),
+                Ok((_, None)) => Ok(Reply::Life(Life::Unknown)),
+                Err(refusal) => Err(refusal),
+            },
             Request::Remove { name, .. } => segments.remove(uid, &name).map(|()| Reply::Done),
             Request::Allow { name, whom, rights, .. } => {
                 segments.allow(uid, &name, whom, rights).map(|()| Reply::Done)
@@ -106,6 +151,7 @@ impl Broker {
         if let Err(refusal) = &result {
             tracing::debug!(pid, uid, ?request, ?refusal, "refused");
         }
+        let client = self.clients.get_mut(&token).ok_or(Gone)?;
         client.send_reply(&result.unwrap_or_else(Reply::Refused))
     }
 }
@@ -114,7 +160,8 @@ impl Broker {
 pub enum Reply {
     Done,
     Refused(Refusal),
-    Segment(Answer, OwnedFd),
+    Segment(Answer, Vec<OwnedFd>),
+    Life(Life),
     Text(Vec<u8>),
 }
 
@@ -123,7 +170,11 @@ impl crate::client::Client {
         match reply {
             Reply::Done => self.send_raw(Answer::Done.encode(), &[], &[]),
             Reply::Refused(refusal) => self.send_raw(Answer::Refused(*refusal).encode(), &[], &[]),
-            Reply::Segment(answer, fd) => self.send_raw(answer.encode(), &[fd.as_fd()], &[]),
+            Reply::Segment(answer, fds) => {
+                let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+                self.send_raw(answer.encode(), &fds, &[])
+            }
+            Reply::Life(life) => self.send_raw(Answer::Life(*life).encode(), &[], &[]),
             Reply::Text(text) => {
                 let answer = Answer::Text { len_bytes: text.len() as u64 };
                 self.send_raw(answer.encode(), &[], text)

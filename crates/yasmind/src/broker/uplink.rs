@@ -6,7 +6,7 @@ use crate::pairing::Key;
 use crate::uplink::{Said, Uplink};
 use rustix::fd::AsFd;
 use std::time::Instant;
-use yasmin_control::uplink::{Numbers, Slice};
+use yasmin_control::uplink::{Life, Numbers, Slice};
 use yasmin_control::{Decline, FromBroker};
 use yasmin_wire::Medium;
 
@@ -45,6 +45,17 @@ impl Broker {
     /// The host said something, or a region did.
     pub fn turn_uplink(&mut self, now: Instant) {
         let said = self.uplink.as_mut().map_or_else(Vec::new, |uplink| uplink.turn(now));
+        self.hear_host(said, now);
+    }
+
+    pub(super) fn expire_uplink(&mut self, now: Instant) {
+        let Some(uplink) = &mut self.uplink else { return };
+        uplink.expire(now);
+        let news = uplink.news();
+        self.hear_host(news, now);
+    }
+
+    fn hear_host(&mut self, said: Vec<Said>, now: Instant) {
         for said in said {
             match said {
                 Said::Begun => {
@@ -59,7 +70,23 @@ impl Broker {
                     for channel in self.channels.values() {
                         channel.lose(region);
                     }
+                    if let Some(segments) = &mut self.segments {
+                        segments.lose(region);
+                    }
                 }
+                Said::Segment { told, device } => self.take_segment(&told, device),
+                Said::End { region, number } => {
+                    if let Some(segments) = &mut self.segments {
+                        segments.end_given(region, number);
+                    }
+                }
+                Said::Probe { id, region, slot } => {
+                    let life = self.segments.as_ref().map(|one| one.life_of(region, slot));
+                    if let Some(uplink) = &mut self.uplink {
+                        uplink.answer_probe(id, life.unwrap_or(Life::Unknown));
+                    }
+                }
+                Said::Life { id, life } => self.answer_prober(id, life),
                 Said::Channel { serial, slice, max_class, first_class } => {
                     if let Err(reason) =
                         self.channel_from_host(serial, slice, max_class, first_class, now)

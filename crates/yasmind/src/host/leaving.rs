@@ -3,8 +3,9 @@
 
 use super::desk::Question;
 use super::kept::{self, Kept, Qemu};
+use super::plugging::Plug;
 use super::region::REGION_BYTES;
-use super::{Host, Shared};
+use super::{Host, Segment, Shared};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use yasmin_control::host::{Answer, Ask, Guest, HostStatus, Region};
@@ -163,6 +164,7 @@ impl Host {
                     Answer::Done
                 }
             },
+            Ok(Ask::Segment(ask)) => self.segment_asked(ask),
         };
         question.answer(&answer);
     }
@@ -172,25 +174,35 @@ impl Host {
         let Some(mut desk) = self.desk.take() else { return };
         desk.answer_waiting(now, |key, is_late| {
             let of = |shared: &&Shared| key.iter().all(|&guest| shared.side_of(guest).is_some());
-            match (self.shared.iter().find(of), is_late) {
-                (None, _) => Some(Answer::Done),
-                (Some(_), false) => None,
-                (Some(shared), true) => Some(Answer::Refused(self.who_keeps(shared))),
-            }
+            let has = |one: &&Segment| {
+                let of_guest = |plug: &Plug| plug.guest == key[0] && !plug.part.is_absent();
+                key[0] == key[1] && one.plugs().any(of_guest)
+            };
+            let keeps = match (self.shared.iter().find(of), self.segments.iter().find(has)) {
+                (None, None) => return Some(Answer::Done),
+                (Some(shared), _) => self.who_keeps(shared),
+                (None, Some(segment)) => format!(
+                    "programs in guest {} still have segment {name}; end them, or take it from under \
+                     them with 'yasmin host segment rm --force {name}'",
+                    self.name_of(key[0]),
+                    name = segment.name
+                ),
+            };
+            is_late.then_some(Answer::Refused(keeps))
         });
         self.desk = Some(desk);
     }
 
     fn who_keeps(&self, shared: &Shared) -> String {
-        let keeps = shared.parts.iter().position(|part| !part.is_absent()).unwrap_or(0);
+        let keeps = shared.plugs.iter().find(|plug| !plug.part.is_absent());
         format!(
             "guest {} still has memory: its system has not let it go yet; it is asked again and again, \
              and gets no other",
-            self.name_of(shared.guests[keeps])
+            self.name_of(keeps.unwrap_or(&shared.plugs[0]).guest)
         )
     }
 
-    fn guests_named(&self, names: &[String]) -> Result<[usize; 2], String> {
+    pub(super) fn guests_named(&self, names: &[String]) -> Result<[usize; 2], String> {
         let mut numbers = Vec::new();
         for name in names {
             let known = self.guests.iter().position(|guest| guest.config.name == *name);
@@ -215,7 +227,7 @@ impl Host {
         });
         let regions = self.shared.iter().map(|shared| Region {
             region: format!("{:016x}", shared.region.number),
-            guests: shared.guests.map(|guest| self.name_of(guest).to_owned()),
+            guests: shared.guests().map(|guest| self.name_of(guest).to_owned()),
             state: match shared {
                 _ if shared.is_leaving => "going",
                 _ if shared.is_ready() => "ready",
@@ -231,7 +243,7 @@ impl Host {
         HostStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            memory_used_bytes: self.shared.len() as u64 * REGION_BYTES,
+            memory_used_bytes: self.given_bytes(),
             memory_limit_bytes: self.memory_limit,
             guest_limit_bytes: self.guest_limit,
             guests: guests.collect(),
@@ -240,6 +252,7 @@ impl Host {
                 .map(|pair| pair.map(|guest| self.name_of(guest).to_owned()))
                 .collect(),
             regions: regions.collect(),
+            segments: self.segments_status(),
         }
     }
 }

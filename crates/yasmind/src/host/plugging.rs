@@ -10,14 +10,17 @@
 //! some time after `object-del`. A guest that moves meanwhile moves with a block that comes and goes:
 //! its new QEMU refuses it, or runs it on wrong memory. So a part is absent when the block is.
 //!
-//! A device's id is `yasmin-NUMBER-SLOT`, its memory's the same with `-memory`: so what an earlier
-//! broker left is known by its names.
+//! A device's id is `yasmin-NUMBER-SLOT`, its memory's the same with `-memory`, or `-rom` where the guest may
+//! only read it: so what an earlier broker left is known by its names.
 
 use super::qmp::Heard;
 use super::region::REGION_BYTES;
-use super::{FromHost, Host};
+use super::segment::Segment;
+use super::{FAILED_FOR, FromHost, Host, Shared};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use yasmin_control::segment::Rights;
 
 /// How often QEMU is asked whether it has freed a block.
 pub const FREED_WITHIN: Duration = Duration::from_millis(20);
@@ -76,6 +79,46 @@ impl Part {
     }
 }
 
+/// A region in one guest, and what is known of that.
+pub struct Plug {
+    pub guest: usize,
+    pub part: Part,
+    /// The guest's broker has told of it, and of what is held there.
+    pub is_told: bool,
+    /// When a device that is asked to go is asked again, or one that was refused to come.
+    again_at: Option<Instant>,
+}
+
+impl Plug {
+    pub const fn new(guest: usize, part: Part) -> Self {
+        Self { guest, part, is_told: false, again_at: None }
+    }
+
+    pub const fn is_plugged(&self) -> bool {
+        matches!(self.part, Part::Plugged { .. })
+    }
+
+    pub const fn is_ready(&self) -> bool {
+        self.is_plugged() && self.is_told
+    }
+}
+
+/// Where a plug is: a pair's region, or a segment, and the number of the guest in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    Pair { at: usize, side: usize },
+    Segment { at: usize, domain: usize },
+}
+
+/// What is to be in a guest.
+struct Wish {
+    number: u64,
+    path: PathBuf,
+    bytes: u64,
+    is_read_only: bool,
+    is_wanted: bool,
+}
+
 /// What QEMU was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -94,8 +137,16 @@ fn device_id(region: u64, slot: &str) -> String {
     format!("yasmin-{region:016x}-{slot}")
 }
 
-fn memory_id(region: u64, slot: &str) -> String {
-    format!("{}-memory", device_id(region, slot))
+/// Whether guests may write it shows in its name: so a broker that starts again knows it.
+fn memory_id(region: u64, slot: &str, is_read_only: bool) -> String {
+    let kind = if is_read_only { "rom" } else { "memory" };
+    format!("{}-{kind}", device_id(region, slot))
+}
+
+/// The memory's id without its end, and whether it may only be read.
+fn parse_memory(id: &str) -> Option<(&str, bool)> {
+    let writable = id.strip_suffix("-memory").map(|id| (id, false));
+    writable.or_else(|| id.strip_suffix("-rom").map(|id| (id, true)))
 }
 
 /// Region and slot of a device of ours.
@@ -118,66 +169,124 @@ impl Host {
     fn free_slot(&self, guest: usize) -> Option<String> {
         let slots = &self.guests[guest].config.slots;
         let is_used = |slot: &String| {
-            self.shared.iter().any(|shared| {
-                shared
-                    .side_of(guest)
-                    .is_some_and(|side| shared.parts[side].slot() == Some(slot.as_str()))
-            })
+            self.plugs().any(|plug| plug.guest == guest && plug.part.slot() == Some(slot.as_str()))
         };
         slots.iter().find(|slot| !is_used(slot)).cloned()
+    }
+
+    pub(super) fn plugs(&self) -> impl Iterator<Item = &Plug> {
+        let of_pairs = self.shared.iter().flat_map(|shared| &shared.plugs);
+        of_pairs.chain(self.segments.iter().flat_map(Segment::plugs))
+    }
+
+    pub(super) fn plug(&mut self, spot: Spot) -> &mut Plug {
+        match spot {
+            Spot::Pair { at, side } => &mut self.shared[at].plugs[side],
+            Spot::Segment { at, domain } => &mut self.segments[at].seats[domain].plug,
+        }
+    }
+
+    /// The id of the memory of what is plugged there.
+    fn memory_of(&self, spot: Spot, slot: &str) -> String {
+        match spot {
+            Spot::Pair { at, .. } => memory_id(self.shared[at].region.number, slot, false),
+            Spot::Segment { at, domain } => {
+                let segment = &self.segments[at];
+                memory_id(segment.number, slot, segment.seats[domain].is_read_only)
+            }
+        }
+    }
+
+    fn part(&mut self, spot: Spot) -> &mut Part {
+        &mut self.plug(spot).part
+    }
+
+    fn wish(&self, spot: Spot) -> Wish {
+        match spot {
+            Spot::Pair { at, .. } => {
+                let Shared { region, is_leaving, .. } = &self.shared[at];
+                Wish {
+                    number: region.number,
+                    path: region.path.clone(),
+                    bytes: REGION_BYTES,
+                    is_read_only: false,
+                    is_wanted: !is_leaving,
+                }
+            }
+            Spot::Segment { at, domain } => {
+                let segment = &self.segments[at];
+                let seat = &segment.seats[domain];
+                Wish {
+                    number: segment.number,
+                    path: segment.path.clone(),
+                    bytes: segment.file_bytes(),
+                    is_read_only: seat.rights() < Rights::Write,
+                    is_wanted: self.has_seat(at, domain),
+                }
+            }
+        }
     }
 
     fn ask(&mut self, guest: usize, purpose: Purpose, command: &str, arguments: &Value) {
         self.guests[guest].qmp.ask(purpose, command, arguments);
     }
 
-    /// Brings the region's parts on towards what is wanted of it.
-    pub(super) fn move_parts(&mut self, at: usize, now: Instant) {
-        for side in 0..2 {
-            let shared = &self.shared[at];
-            let (guest, number) = (shared.guests[side], shared.region.number);
-            if !self.guests[guest].is_known {
-                // Its QEMU is gone, or was never there, and the memory with it.
-                if shared.is_leaving && !self.guests[guest].qmp.is_up() {
-                    self.shared[at].parts[side] = Part::Absent;
-                }
-                continue;
+    /// Brings a region's part in a guest on towards what is wanted of it.
+    pub(super) fn move_plug(&mut self, spot: Spot, now: Instant) {
+        let Wish { number, path, bytes, is_read_only, is_wanted } = self.wish(spot);
+        let Plug { guest, part, again_at, .. } = self.plug(spot);
+        let (guest, part, again_at) = (*guest, part.clone(), *again_at);
+        let is_due = again_at.is_none_or(|at| now >= at);
+        if !self.guests[guest].is_known {
+            // Its QEMU is gone, or was never there, and the memory with it.
+            if !is_wanted && !self.guests[guest].qmp.is_up() {
+                *self.part(spot) = Part::Absent;
             }
-            let path = shared.region.path.clone();
-            match shared.parts[side].clone() {
-                Part::Absent if !shared.is_leaving => {
-                    let Some(slot) = self.free_slot(guest) else { continue };
-                    let arguments = json!({
-                        "qom-type": "memory-backend-file", "id": memory_id(number, &slot),
-                        "mem-path": path, "size": REGION_BYTES, "share": true,
-                    });
-                    self.ask(guest, Purpose::Make(number), "object-add", &arguments);
-                    self.shared[at].parts[side] = Part::Making { slot };
-                }
-                Part::Plugged { slot } if shared.is_leaving => {
-                    let arguments = json!({ "id": device_id(number, &slot) });
-                    self.ask(guest, Purpose::Unplug(number), "device_del", &arguments);
-                    self.shared[at].parts[side] = Part::Unplugging { slot };
-                    self.shared[at].again_at[side] = now + AGAIN_AFTER;
-                }
-                Part::Unplugging { slot } if now >= shared.again_at[side] => {
-                    let arguments = json!({ "id": device_id(number, &slot) });
-                    self.ask(guest, Purpose::Unplug(number), "device_del", &arguments);
-                    self.shared[at].again_at[side] = now + AGAIN_AFTER;
-                }
-                Part::Freeing { slot, is_asked: false, after }
-                    if after.is_none_or(|after| now >= after) =>
-                {
-                    // The only way to learn it that every QEMU has, though its answer is text.
-                    let arguments = json!({ "command-line": "info ramblock" });
-                    let purpose = Purpose::ListBlocks(number);
-                    self.ask(guest, purpose, "human-monitor-command", &arguments);
-                    let after = Some(now + FREED_WITHIN);
-                    self.shared[at].parts[side] = Part::Freeing { slot, is_asked: true, after };
-                }
-                _ => {}
-            }
+            return;
         }
+        match part {
+            Part::Absent if is_wanted && is_due => {
+                let Some(slot) = self.free_slot(guest) else { return };
+                let mut arguments = json!({
+                    "qom-type": "memory-backend-file", "id": memory_id(number, &slot, is_read_only),
+                    "mem-path": path, "size": bytes, "share": true,
+                });
+                if is_read_only {
+                    arguments["readonly"] = true.into();
+                }
+                if let Spot::Segment { at, domain } = spot {
+                    let seat = &mut self.segments[at].seats[domain];
+                    (seat.is_read_only, seat.trouble) = (is_read_only, None);
+                }
+                self.ask(guest, Purpose::Make(number), "object-add", &arguments);
+                *self.part(spot) = Part::Making { slot };
+            }
+            Part::Plugged { slot } if !is_wanted => {
+                self.ask_to_go(spot, guest, number, slot, now);
+            }
+            Part::Unplugging { slot } if is_due => {
+                self.ask_to_go(spot, guest, number, slot, now);
+            }
+            Part::Freeing { slot, is_asked: false, after }
+                if after.is_none_or(|after| now >= after) =>
+            {
+                // The only way to learn it that every QEMU has, though its answer is text.
+                let arguments = json!({ "command-line": "info ramblock" });
+                let purpose = Purpose::ListBlocks(number);
+                self.ask(guest, purpose, "human-monitor-command", &arguments);
+                let after = Some(now + FREED_WITHIN);
+                *self.part(spot) = Part::Freeing { slot, is_asked: true, after };
+            }
+            _ => {}
+        }
+    }
+
+    fn ask_to_go(&mut self, spot: Spot, guest: usize, number: u64, slot: String, now: Instant) {
+        let arguments = json!({ "id": device_id(number, &slot) });
+        self.ask(guest, Purpose::Unplug(number), "device_del", &arguments);
+        let plug = self.plug(spot);
+        plug.part = Part::Unplugging { slot };
+        plug.again_at = Some(now + AGAIN_AFTER);
     }
 
     /// What QEMU said. A region that cannot be plugged, and why.
@@ -185,6 +294,7 @@ impl Host {
         &mut self,
         guest: usize,
         heard: Heard<Purpose>,
+        now: Instant,
     ) -> Option<(usize, String)> {
         match heard {
             Heard::Up => {
@@ -215,15 +325,16 @@ impl Host {
             Heard::Done(Purpose::Clean, _) | Heard::Refused(Purpose::Clean, _) => None,
             // Somebody else has unplugged it.
             Heard::Missing(Purpose::Unplug(number)) => {
-                let slot = self
-                    .place(guest, number)
-                    .and_then(|(at, side)| self.shared[at].parts[side].slot().map(str::to_owned));
+                let spot = self.spot(guest, number);
+                let slot = spot.and_then(|spot| self.part(spot).slot().map(str::to_owned));
                 if let Some(slot) = slot {
                     self.deleted(guest, &device_id(number, &slot));
                 }
                 None
             }
-            Heard::Missing(purpose) => self.refused(guest, &purpose, "no such device".to_owned()),
+            Heard::Missing(purpose) => {
+                self.refused(guest, &purpose, "no such device".to_owned(), now)
+            }
             Heard::Refused(Purpose::ListDevices | Purpose::ListMemory, why) => {
                 let name = &self.guests[guest].config.name;
                 tracing::warn!("guest {name}: its QEMU does not say what it has: {why}");
@@ -237,13 +348,17 @@ impl Host {
                 self.went_on(guest, &purpose);
                 None
             }
-            Heard::Refused(purpose, why) => self.refused(guest, &purpose, why),
+            Heard::Refused(purpose, why) => self.refused(guest, &purpose, why, now),
         }
     }
 
-    fn place(&self, guest: usize, number: u64) -> Option<(usize, usize)> {
-        let at = self.shared.iter().position(|shared| shared.region.number == number)?;
-        Some((at, self.shared[at].side_of(guest)?))
+    fn spot(&self, guest: usize, number: u64) -> Option<Spot> {
+        let pair = self.shared.iter().position(|shared| shared.region.number == number);
+        if let Some(at) = pair {
+            return Some(Spot::Pair { at, side: self.shared[at].side_of(guest)? });
+        }
+        let at = self.segments.iter().position(|segment| segment.number == number)?;
+        Some(Spot::Segment { at, domain: self.segments[at].domain_of(guest)? })
     }
 
     fn went_on(&mut self, guest: usize, purpose: &Purpose) {
@@ -252,34 +367,48 @@ impl Host {
             return;
         };
         let number = *number;
-        let Some((at, side)) = self.place(guest, number) else { return };
-        let next = match (purpose, self.shared[at].parts[side].clone()) {
+        let Some(spot) = self.spot(guest, number) else { return };
+        let next = match (purpose, self.part(spot).clone()) {
             (Purpose::Make(_), Part::Making { slot }) => {
                 let arguments = json!({
                     "driver": "ivshmem-plain", "id": device_id(number, &slot), "bus": slot,
-                    "memdev": memory_id(number, &slot), "master": true,
+                    "memdev": self.memory_of(spot, &slot), "master": true,
                 });
                 self.ask(guest, Purpose::Plug(number), "device_add", &arguments);
                 Part::Plugging { slot }
             }
             (Purpose::Plug(_), Part::Plugging { slot }) => {
-                self.tell(guest, FromHost::Plugged { region: number });
-                Part::Plugged { slot }
+                *self.part(spot) = Part::Plugged { slot };
+                return self.tell_of(spot);
             }
             (Purpose::Remove(_), Part::Removing { slot }) => {
                 Part::Freeing { slot, is_asked: false, after: None }
             }
             (_, part) => part,
         };
-        self.shared[at].parts[side] = next;
+        *self.part(spot) = next;
+    }
+
+    /// Tells a guest of memory that it has.
+    pub(super) fn tell_of(&mut self, spot: Spot) {
+        match spot {
+            Spot::Pair { at, side } => {
+                let Shared { region, plugs, .. } = &self.shared[at];
+                let (guest, region) = (plugs[side].guest, region.number);
+                self.tell(guest, FromHost::Plugged { region });
+            }
+            Spot::Segment { at, domain } => self.tell_of_segment(at, domain),
+        }
     }
 
     /// Which blocks of memory QEMU has, by their names.
     fn found_blocks(&mut self, guest: usize, number: u64, text: &str) {
-        let Some((at, side)) = self.place(guest, number) else { return };
-        let part = &mut self.shared[at].parts[side];
-        if let Part::Freeing { slot, is_asked, .. } = part {
-            if text.contains(&memory_id(number, slot)) {
+        let Some(spot) = self.spot(guest, number) else { return };
+        let Some(slot) = self.part(spot).slot().map(str::to_owned) else { return };
+        let memory = self.memory_of(spot, &slot);
+        let part = self.part(spot);
+        if let Part::Freeing { is_asked, .. } = part {
+            if text.contains(&memory) {
                 *is_asked = false;
             } else {
                 *part = Part::Absent;
@@ -287,7 +416,14 @@ impl Host {
         }
     }
 
-    fn refused(&mut self, guest: usize, purpose: &Purpose, why: String) -> Option<(usize, String)> {
+    /// A pair's region that cannot be plugged, and why.
+    fn refused(
+        &mut self,
+        guest: usize,
+        purpose: &Purpose,
+        why: String,
+        now: Instant,
+    ) -> Option<(usize, String)> {
         let (Purpose::Make(number)
         | Purpose::Plug(number)
         | Purpose::Unplug(number)
@@ -296,87 +432,122 @@ impl Host {
         else {
             return None;
         };
-        let (at, side) = self.place(guest, number)?;
+        let spot = self.spot(guest, number)?;
         let name = self.guests[guest].config.name.clone();
-        match (purpose, self.shared[at].parts[side].clone()) {
+        let why = match (purpose, self.part(spot).clone()) {
             (Purpose::Make(_), _) => {
-                self.shared[at].parts[side] = Part::Absent;
-                Some((at, format!("QEMU of {name} does not take it: {why}")))
+                *self.part(spot) = Part::Absent;
+                format!("QEMU of {name} does not take it: {why}")
             }
             (Purpose::Plug(_), Part::Plugging { slot }) => {
-                let memory = json!({ "id": memory_id(number, &slot) });
+                let memory = json!({ "id": self.memory_of(spot, &slot) });
                 self.ask(guest, Purpose::Remove(number), "object-del", &memory);
-                self.shared[at].parts[side] = Part::Removing { slot };
-                Some((at, format!("QEMU of {name} does not plug it into {why}")))
+                *self.part(spot) = Part::Removing { slot };
+                format!("QEMU of {name} does not plug it into {why}")
             }
             (Purpose::Unplug(_), Part::Unplugging { .. }) => {
                 crate::rarely::warn!("QEMU of {name} does not unplug memory yet: {why}");
-                None
+                return None;
             }
             (Purpose::Remove(_), Part::Removing { .. }) => {
                 crate::rarely::warn!("QEMU of {name} keeps memory: {why}");
-                self.shared[at].parts[side] = Part::Absent;
-                None
+                *self.part(spot) = Part::Absent;
+                return None;
             }
             (Purpose::ListBlocks(_), Part::Freeing { .. }) => {
                 crate::rarely::warn!("QEMU of {name} does not say when memory is free: {why}");
-                self.shared[at].parts[side] = Part::Absent;
+                *self.part(spot) = Part::Absent;
+                return None;
+            }
+            _ => return None,
+        };
+        match spot {
+            Spot::Pair { at, .. } => Some((at, why)),
+            Spot::Segment { at, domain } => {
+                self.plug(spot).again_at = Some(now + FAILED_FOR);
+                self.segment_refused(at, domain, why);
                 None
             }
-            _ => None,
+        }
+    }
+
+    /// A guest has it no more, and nobody wanted that.
+    fn lost(&mut self, spot: Spot) {
+        match spot {
+            Spot::Pair { at, side } => self.shared[at].lost_by(side),
+            Spot::Segment { at, domain } => self.segments[at].seats[domain].lost(),
         }
     }
 
     /// A device has gone, because we asked or because somebody else did.
     fn deleted(&mut self, guest: usize, device: &str) {
         let Some((number, slot)) = parse_id(device) else { return };
-        let memory = json!({ "id": memory_id(number, slot) });
-        let Some((at, side)) = self.place(guest, number) else {
-            return self.ask(guest, Purpose::Clean, "object-del", &memory);
+        let Some(spot) = self.spot(guest, number) else {
+            for is_read_only in [false, true] {
+                let memory = json!({ "id": memory_id(number, slot, is_read_only) });
+                self.ask(guest, Purpose::Clean, "object-del", &memory);
+            }
+            return;
         };
-        let shared = &mut self.shared[at];
-        match shared.parts[side] {
+        let memory = json!({ "id": self.memory_of(spot, slot) });
+        match self.part(spot) {
             Part::Removing { .. } | Part::Freeing { .. } => return,
             // Its memory could not go before it had.
             Part::Absent => return self.ask(guest, Purpose::Clean, "object-del", &memory),
             _ => {}
         }
-        shared.lost_by(side);
-        shared.parts[side] = Part::Removing { slot: slot.to_owned() };
+        self.lost(spot);
+        let plug = self.plug(spot);
+        (plug.part, plug.again_at) = (Part::Removing { slot: slot.to_owned() }, None);
         self.ask(guest, Purpose::Remove(number), "object-del", &memory);
+    }
+
+    /// Where a guest has a plug.
+    pub(super) fn spots_of(&self, guest: usize) -> Vec<Spot> {
+        let of_pair =
+            |(at, shared): (usize, &Shared)| Some(Spot::Pair { at, side: shared.side_of(guest)? });
+        let of_segment = |(at, segment): (usize, &Segment)| {
+            Some(Spot::Segment { at, domain: segment.domain_of(guest)? })
+        };
+        let pairs = self.shared.iter().enumerate().filter_map(of_pair);
+        pairs.chain(self.segments.iter().enumerate().filter_map(of_segment)).collect()
     }
 
     /// A QEMU that ended took what it had with it.
     fn guest_ended(&mut self, guest: usize) {
         self.guests[guest].is_known = false;
         self.qemu_ended(guest);
-        for shared in &mut self.shared {
-            if let Some(side) = shared.side_of(guest) {
-                shared.lost_by(side);
-                shared.parts[side] = Part::Absent;
-            }
+        for spot in self.spots_of(guest) {
+            self.lost(spot);
+            *self.part(spot) = Part::Absent;
         }
     }
 
     fn found_devices(&mut self, guest: usize, devices: &[String]) {
-        for shared in &mut self.shared {
-            if let Some(side) = shared.side_of(guest) {
-                shared.parts[side] = Part::Absent;
-            }
+        for spot in self.spots_of(guest) {
+            *self.part(spot) = Part::Absent;
         }
         for device in devices {
             let Some((number, slot)) = parse_id(device) else { continue };
-            match self.place(guest, number) {
-                Some((at, side)) => {
-                    self.shared[at].parts[side] = Part::Plugged { slot: slot.to_owned() };
+            match self.spot(guest, number) {
+                Some(spot) => {
+                    *self.part(spot) = Part::Plugged { slot: slot.to_owned() };
+                    if matches!(spot, Spot::Segment { .. }) {
+                        self.tell_of(spot);
+                    }
                 }
                 None => self.ask(guest, Purpose::Clean, "device_del", &json!({ "id": device })),
+            }
+        }
+        for spot in self.spots_of(guest) {
+            if matches!(spot, Spot::Segment { .. }) && self.plug(spot).part.is_absent() {
+                self.lost(spot);
             }
         }
         // What one guest has lost is not plugged again behind the other one's back.
         for shared in &mut self.shared {
             if let Some(side) = shared.side_of(guest)
-                && shared.parts[side].is_absent()
+                && shared.plugs[side].part.is_absent()
             {
                 shared.lost_by(side);
             }
@@ -386,11 +557,14 @@ impl Host {
     /// Memory whose device is not there.
     fn found_memory(&mut self, guest: usize, objects: &[String]) {
         for object in objects {
-            let Some((number, slot)) = object.strip_suffix("-memory").and_then(parse_id) else {
-                continue;
-            };
-            let part = self.place(guest, number).map(|(at, side)| &self.shared[at].parts[side]);
-            if part.is_none_or(|part| part.slot() != Some(slot)) {
+            let Some((id, is_read_only)) = parse_memory(object) else { continue };
+            let Some((number, slot)) = parse_id(id) else { continue };
+            let spot = self.spot(guest, number);
+            let spot = spot.filter(|&spot| self.part(spot).slot() == Some(slot));
+            if let Some(Spot::Segment { at, domain }) = spot {
+                self.segments[at].seats[domain].is_read_only = is_read_only;
+            }
+            if spot.is_none() {
                 self.ask(guest, Purpose::Clean, "object-del", &json!({ "id": object }));
             }
         }

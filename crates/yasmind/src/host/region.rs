@@ -29,6 +29,16 @@ pub struct Region {
     grants: Grants,
 }
 
+/// What the first page of plugged memory says of it.
+pub fn identity(number: u64, bytes: u64) -> [u8; 32] {
+    let mut first = [0; 32];
+    first[..8].copy_from_slice(MAGIC);
+    first[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    first[16..24].copy_from_slice(&number.to_le_bytes());
+    first[24..32].copy_from_slice(&bytes.to_le_bytes());
+    first
+}
+
 fn name(number: u64, class: u8, guests: &[String; 2]) -> String {
     format!("region-{number:016x}-{class}-{}-{}", guests[0], guests[1])
 }
@@ -60,11 +70,7 @@ impl Region {
         let path = folder.join(name(number, class, &guests));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let mut first = [0; 32];
-        first[..8].copy_from_slice(MAGIC);
-        first[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        first[16..24].copy_from_slice(&number.to_le_bytes());
-        first[24..32].copy_from_slice(&REGION_BYTES.to_le_bytes());
+        let first = identity(number, REGION_BYTES);
         let filled = file.set_len(REGION_BYTES).and_then(|()| file.write_all_at(&first, 0));
         if let Err(error) = filled {
             let _ = std::fs::remove_file(&path);

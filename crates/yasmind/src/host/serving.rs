@@ -5,7 +5,7 @@
 //! to do about it.
 
 use super::pairs::{GuestEnd, Pending};
-use super::plugging::Part;
+use super::plugging::{Part, Plug};
 use super::region::{REGION_BYTES, Region};
 use super::{FAILED_FOR, Failed, Host, PLUGGED_WITHIN, Shared, random};
 use std::time::Instant;
@@ -83,12 +83,12 @@ impl Host {
     /// Why a region is not ready.
     fn what_is_missing(&self, at: usize) -> String {
         let shared = &self.shared[at];
-        for (side, &guest) in shared.guests.iter().enumerate() {
-            let name = self.name_of(guest);
-            if !matches!(shared.parts[side], Part::Plugged { .. }) {
+        for plug in &shared.plugs {
+            let name = self.name_of(plug.guest);
+            if !plug.is_plugged() {
                 return format!("QEMU of {name} has not plugged it; does it answer?");
             }
-            if !shared.is_told[side] {
+            if !plug.is_told {
                 return format!(
                     "no word of it from guest {name}; is yasmin-ivshmem.ko loaded there, and does \
                      yasmind run?"
@@ -147,7 +147,7 @@ impl Host {
             count as u64 * REGION_BYTES
         };
         let full = guests.into_iter().find(|&guest| of(guest) + REGION_BYTES > self.guest_limit);
-        let is_full = self.shared.len() as u64 * REGION_BYTES + REGION_BYTES > self.memory_limit;
+        let is_full = self.given_bytes() + REGION_BYTES > self.memory_limit;
         if is_full || full.is_some() {
             let why = match full.filter(|_| !is_full) {
                 Some(guest) => format!(
@@ -163,7 +163,9 @@ impl Host {
             return Err(self.no_room(frees, &names, why));
         }
         if let Some(guest) = guests.into_iter().find(|&guest| !self.has_slot(guest)) {
-            self.make_room(guests);
+            for guest in guests {
+                self.make_room(guest);
+            }
             let frees = self.shared.iter().any(|s| s.is_leaving && s.side_of(guest).is_some());
             let why = format!(
                 "guest {} has no empty port; give it another pcie-root-port and name that in slots=",
@@ -180,7 +182,8 @@ impl Host {
             );
             Trouble::Never(Decline::Memory)
         })?;
-        self.shared.push(Shared::new(region, guests, [Part::Absent, Part::Absent], now));
+        let plugs = guests.map(|guest| Plug::new(guest, Part::Absent));
+        self.shared.push(Shared::new(region, plugs));
         Ok(())
     }
 
@@ -193,18 +196,15 @@ impl Host {
     }
 
     /// No slot is empty: the memory that nobody uses goes, for the next one who asks.
-    fn make_room(&mut self, guests: [usize; 2]) {
-        for guest in guests {
-            if self.has_slot(guest) {
-                continue;
-            }
-            let idle = self.shared.iter_mut().filter(|shared| shared.side_of(guest).is_some());
-            if let Some(shared) = idle
-                .filter(|shared| shared.idle_since.is_some())
-                .min_by_key(|shared| shared.idle_since)
-            {
-                shared.leave();
-            }
+    pub(super) fn make_room(&mut self, guest: usize) {
+        let is_coming = self.shared.iter().any(|s| s.is_leaving && s.side_of(guest).is_some());
+        if is_coming || self.has_slot(guest) {
+            return;
+        }
+        let of_guest = self.shared.iter_mut().filter(|shared| shared.side_of(guest).is_some());
+        let idle = of_guest.filter(|shared| shared.idle_since.is_some());
+        if let Some(shared) = idle.min_by_key(|shared| shared.idle_since) {
+            shared.leave();
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The host's broker against QEMUs and guests' brokers that are played here: sockets, and no memory.
 
+mod segments;
+
 use super::*;
 use clap::Parser;
 use serde_json::{Value, json};
@@ -74,6 +76,7 @@ struct Machine {
     held: HashMap<(u64, u64), u64>,
     channels: Vec<(u64, Slice)>,
     declined: Vec<u64>,
+    segments: segments::Guest,
 }
 
 fn region_of(device: &str) -> u64 {
@@ -95,6 +98,7 @@ impl Machine {
             held: HashMap::new(),
             channels: Vec::new(),
             declined: Vec::new(),
+            segments: segments::Guest::default(),
         }
     }
 
@@ -136,6 +140,8 @@ impl Machine {
             }
             "qom-list" => (json!({ "return": list(&self.devices), "id": id }), None),
             "object-add" => {
+                let is_read_only = line["arguments"]["readonly"] == true;
+                assert_eq!(is_read_only, text("id").ends_with("-rom"));
                 self.objects.push(text("id"));
                 (done, None)
             }
@@ -169,6 +175,7 @@ impl Machine {
     fn unplugged(&mut self, device: &str) {
         self.devices.retain(|name| name != device);
         let region = region_of(device);
+        self.segments.gone(region);
         self.held.retain(|key, _| key.0 != region);
         if self.is_up {
             self.say(ToHost::Gone { region });
@@ -204,6 +211,11 @@ impl Machine {
                 self.channels.push((id, Slice { region, offset, bytes: 0, grant }));
             }
             FromHost::Decline { id, .. } => self.declined.push(id),
+            other => {
+                for message in self.segments.understand(other) {
+                    self.say(message);
+                }
+            }
         }
     }
 
@@ -264,6 +276,7 @@ impl Lab {
         });
         let mut host = Host::new(args, folder.join("memory"), guests.collect(), 1 << 30);
         host.find_regions();
+        host.find_segments();
         host.find_left();
         host
     }
@@ -827,7 +840,7 @@ fn a_guest_that_floods_harms_nobody_else() {
         lab.machines[0].channels.clear();
         assert!(lab.host.pending.len() <= 1024, "round {round}");
     }
-    assert_eq!(lab.host.shared.iter().filter(|shared| shared.guests == [1, 2]).count(), 1);
+    assert_eq!(lab.host.shared.iter().filter(|shared| shared.guests() == [1, 2]).count(), 1);
     assert_eq!(lab.machines[1].declined.len() + lab.machines[2].declined.len(), 0);
     // It is served again, when it speaks as it should. What it said last may have swallowed the first word.
     for _ in 0..2 {

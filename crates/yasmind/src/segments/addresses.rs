@@ -2,7 +2,10 @@
 //! process that still maps a segment that is gone is not in the way of a new one.
 
 use std::collections::BTreeMap;
-use yasmin_control::segment::{ADDRESSES_END, ADDRESSES_START, HUGE_BYTES};
+use std::ops::Range;
+use yasmin_control::segment::{
+    ADDRESSES_END, ADDRESSES_START, HOST_ADDRESSES_END, HOST_ADDRESSES_START, HUGE_BYTES,
+};
 
 /// At least so much stays free behind each, so that whoever runs over its end faults.
 const GUARD_BYTES: u64 = HUGE_BYTES;
@@ -14,11 +17,23 @@ const GIGANTIC_BYTES: u64 = 1 << 30;
 pub struct Addresses {
     /// Start and end; they do not touch each other.
     taken: BTreeMap<u64, u64>,
+    /// Where they are.
+    range: Range<u64>,
+    /// Those in `range` that only `take_at` gives.
+    kept: Range<u64>,
     /// Where the next one is looked for.
     next: u64,
 }
 
 impl Addresses {
+    /// Of a host that gives segments to its guests.
+    pub fn of_host() -> Self {
+        let range = HOST_ADDRESSES_START..HOST_ADDRESSES_END;
+        Self { taken: BTreeMap::new(), next: range.start, kept: range.end..range.end, range }
+    }
+
+    /// Of a broker on whose machine programs run; those of the host are the host's to give.
+    ///
     /// The system's broker begins at the start. Others, of which there may be one for each user,
     /// begin in the upper half, in different places: a process may attach segments of several.
     pub fn new(is_system: bool, uid: u32) -> Self {
@@ -28,13 +43,14 @@ impl Addresses {
         } else {
             ADDRESSES_START + half + (u64::from(uid) % 4096) * (half / 4096)
         };
-        Self { taken: BTreeMap::new(), next }
+        let range = ADDRESSES_START..ADDRESSES_END;
+        Self { taken: BTreeMap::new(), next, range, kept: HOST_ADDRESSES_START..HOST_ADDRESSES_END }
     }
 
     /// `len_bytes` of addresses; `None`: there are not so many in one piece.
     pub fn take(&mut self, len_bytes: u64) -> Option<u64> {
         let start =
-            self.find(self.next, len_bytes).or_else(|| self.find(ADDRESSES_START, len_bytes))?;
+            self.find(self.next, len_bytes).or_else(|| self.find(self.range.start, len_bytes))?;
         self.taken.insert(start, start + len_bytes);
         self.next = start + len_bytes;
         Some(start)
@@ -42,13 +58,16 @@ impl Addresses {
 
     /// The same, at this place; false: it is taken.
     pub fn take_at(&mut self, start: u64, len_bytes: u64) -> bool {
-        let is_free = start >= ADDRESSES_START
+        let Range { start: first, end } = self.range;
+        let is_free = start >= first
             && start.is_multiple_of(HUGE_BYTES)
-            && len_bytes <= ADDRESSES_END - start.min(ADDRESSES_END)
+            && len_bytes <= end - start.min(end)
             && self.in_the_way(start, len_bytes).is_none();
         if is_free {
             self.taken.insert(start, start + len_bytes);
-            self.next = self.next.max(start + len_bytes);
+            if !self.kept.contains(&start) {
+                self.next = self.next.max(start + len_bytes);
+            }
         }
         is_free
     }
@@ -62,8 +81,13 @@ impl Addresses {
         let mut at = from;
         loop {
             at = at.checked_next_multiple_of(align)?;
-            if at.checked_add(len_bytes)? > ADDRESSES_END {
+            let end = at.checked_add(len_bytes)?;
+            if end > self.range.end {
                 return None;
+            }
+            if at < self.kept.end && end > self.kept.start {
+                at = self.kept.end;
+                continue;
             }
             match self.in_the_way(at, len_bytes) {
                 Some(end) => at = end + GUARD_BYTES,

@@ -7,7 +7,7 @@
 
 use super::Holder;
 use crate::sys::{lock, page::Pages};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat,
     ftruncate, memfd_create, open,
@@ -106,7 +106,7 @@ pub fn is_held(memfd: &OwnedFd) -> bool {
 }
 
 /// Up to `most` who have it, and whether there are more.
-pub fn holders(memfd: &OwnedFd, most: usize) -> (Vec<Holder>, bool) {
+pub fn holders(memfd: impl AsFd, most: usize) -> (Vec<Holder>, bool) {
     let mut found = Vec::new();
     let mut ranges = vec![(FIRST, i64::MAX)];
     // The kernel tells of any one in a range: the rest is on both sides of it.
@@ -115,7 +115,7 @@ pub fn holders(memfd: &OwnedFd, most: usize) -> (Vec<Holder>, bool) {
         if from >= to {
             continue;
         }
-        let Ok(Some((start, len))) = lock::any(memfd, from, to - from) else { continue };
+        let Ok(Some((start, len))) = lock::any(&memfd, from, to - from) else { continue };
         let end = if len == 0 { i64::MAX } else { start.saturating_add(len) };
         if len == 1 && start >= FIRST {
             if found.len() == most {

@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 pub const MEMORY: &str = "memory";
 pub const RECORD: &str = "record";
 pub const CREATOR: &str = "creator";
+/// Of a segment of the host, by the number of its region.
+pub const LOCKS: &str = "locks";
 
 /// How long the keeper may take for each descriptor that it hands over when the broker starts.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -108,9 +110,13 @@ impl Store {
 
     pub fn forget_all(&mut self, number: u64) {
         for part in [RECORD, MEMORY, CREATOR] {
-            // Where that fails everything is kept anew with the next one.
-            let _ = self.say(format!("FDSTOREREMOVE=1\nFDNAME={part}-{number}"), None);
+            self.forget(part, number);
         }
+    }
+
+    pub fn forget(&mut self, part: &str, number: u64) {
+        // Where that fails everything is kept anew with the next one.
+        let _ = self.say(format!("FDSTOREREMOVE=1\nFDNAME={part}-{number}"), None);
     }
 
     /// What keeps them, where nobody watches it yet: readable when it has gone, writable when it

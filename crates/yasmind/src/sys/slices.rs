@@ -3,13 +3,19 @@
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::io;
 
-/// `struct yasmin_slice`: offset and length in bytes, and the number by which the host gave it.
+/// A part of a segment: others may have it, too, and whoever touches it when the device has gone
+/// gets SIGBUS.
+pub const SEGMENT: u64 = 1;
+pub const READ_ONLY: u64 = 2;
+
+/// `struct yasmin_slice`: offset and length in bytes, the number by which the host gave it, and flags.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     pub offset: u64,
     pub bytes: u64,
     pub grant: u64,
+    pub flags: u64,
 }
 
 const fn request(direction: u64, number: u64) -> libc::c_ulong {
