@@ -17,8 +17,12 @@ import kvm  # first: it says where the lab's state is
 import check_kvm_rings as rings
 from bench_tables import number
 from check import Failed, finish, run, start
+from check_kvm_host import host
 
 PATHS = {"virtio-net": "", "yasmin": rings.RUN}
+# One that some figures have.
+SEGMENT = "segment"
+INTS = 8192
 port = 8000
 
 
@@ -31,9 +35,9 @@ def serve(command):
     return port
 
 
-def ping_pong_us(prefix, echoes=4000):
+def ping_pong_us(prefix, echoes=4000, size=64):
     serve(f"{prefix} stream listen {{port}}")
-    said = run("a", f"{prefix} stream connect {kvm.address('b')} {port} -e {echoes} -c 64")
+    said = run("a", f"{prefix} stream connect {kvm.address('b')} {port} -e {echoes} -c {size}")
     finish("b", "server")
     return float(re.search(r"([\d.]+) us an echo", said)[1])
 
@@ -58,9 +62,23 @@ def short_connections(prefix):
     return redis(prefix.replace("YASMIN_PROMOTE_MESSAGES=0 ", ""), "-c 1 -k 0 -n 200")
 
 
+def ints_us(prefix):
+    """There and back: the experiment of the paper on memory that VMs share. No prefix: by a segment and flags in it."""
+    if prefix is not None:
+        return ping_pong_us(prefix, echoes=1000, size=4 * INTS)
+    rounds = 2000
+    host("segment", "create", "table", "--size", "2M", "--allow", "a:write", "--allow", "b:write")
+    start("b", "exchange", f"members exchange table 1 {rounds} {INTS}")
+    said = run("a", f"members exchange table 0 {rounds} {INTS}")
+    finish("b", "exchange")
+    host("segment", "rm", "table")
+    return float(said.split()[0])
+
+
 # What, and whether more is better.
 FIGURES = {
     "ping-pong of 64 B, us": (ping_pong_us, False),
+    "8,192 ints there and back, us": (ints_us, False),
     "iperf3, one stream, Gbit/s": (iperf_gbit_s, True),
     "redis-benchmark GET, 50 clients, 1/s": (lambda prefix: redis(prefix, "-c 50 -n 10000"), True),
     "redis-benchmark GET, each on a new connection, 1/s": (short_connections, True),
@@ -71,22 +89,31 @@ def table(results):
     lines = ["", "| | virtio-net | yasmin | times better |", "|---|---|---|---|"]
     for what, paths in results.items():
         middle = {path: statistics.median(values) for path, values in paths.items()}
-        cells = [f"{number(middle[path])} ({number(min(values))} to {number(max(values))})"
-                 for path, values in paths.items()]
+        cells = [f"{number(middle[path])} ({number(min(paths[path]))} to {number(max(paths[path]))})" for path in PATHS]
         ratio = middle["yasmin"] / middle["virtio-net"]
         lines.append(f"| {what} | {' | '.join(cells)} | {number(ratio if FIGURES[what][1] else 1 / ratio)} |")
+    for what, paths in results.items():
+        if SEGMENT in paths:
+            values = paths[SEGMENT]
+            middle = {path: statistics.median(values) for path, values in paths.items()}
+            times = " and ".join(f"{number(middle[path] / middle[SEGMENT])} times less than {path}" for path in PATHS)
+            lines += ["", f"{what}, by a segment: {number(middle[SEGMENT])} ({number(min(values))} to {number(max(values))}), {times}"]
     return "\n".join(lines)
 
 
-def measure(rounds):
+def measure(rounds, only):
     rings.brokers_up()
-    results = {what: {path: [] for path in PATHS} for what in FIGURES}
+    results = {}
     for what, (figure, _) in FIGURES.items():
+        if only not in what:
+            continue
+        paths = PATHS | ({SEGMENT: None} if figure is ints_us else {})
+        results[what] = {path: [] for path in paths}
         for turn in range(rounds):
-            # Neither always goes first.
-            for path in sorted(PATHS, reverse=turn % 2 == 0):
+            # None always goes first.
+            for path in sorted(paths, reverse=turn % 2 == 0):
                 before = rings.sent("a", "ring")
-                value = figure(PATHS[path])
+                value = figure(paths[path])
                 results[what][path].append(value)
                 print(f"{what}, {path}: {number(value)}; by ring from a: {rings.sent('a', 'ring') - before} bytes", flush=True)
     return results
@@ -96,6 +123,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="leave the lab up")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", metavar="TEXT", default="", help="figures whose names have this in them")
     options = parser.parse_args()
     # Ended from outside, it ends what it booted too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -103,7 +131,7 @@ def main():
     if not was_up and subprocess.run([sys.executable, kvm.__file__, "up"]).returncode:
         sys.exit(1)
     try:
-        print(table(measure(options.rounds)))
+        print(table(measure(options.rounds, options.only)))
     except Failed as error:
         sys.exit(f"failed: {error}")
     finally:

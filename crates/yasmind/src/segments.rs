@@ -700,3 +700,6 @@ impl Segment {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,7 +39,7 @@ static void wrong(const char *what)
 
 static int get(uint64_t offset, uint64_t bytes)
 {
-	struct yasmin_slice slice = { offset, bytes, offset + 7 };
+	struct yasmin_slice slice = { offset, bytes, offset + 7, 0 };
 
 	return ioctl(device, YASMIN_SLICE_GET, &slice);
 }

@@ -224,8 +224,8 @@ impl Host {
         let domain = (slot.saturating_sub(1) % u64::from(DOMAINS_MAX)) as usize;
         let life = match self.segments[at].seats.get(domain) {
             None => Life::Dead,
-            // Its system has ended, or has lost the memory.
-            Some(seat) if seat.plug.part == Part::Absent => Life::Dead,
+            // Its system has ended, or has lost the memory; nobody there has it since.
+            Some(seat) if !seat.was_told => Life::Dead,
             Some(seat) if seat.plug.is_ready() && seat.plug.guest != asker => {
                 let asked = seat.plug.guest;
                 if let Some(id) = self.probes.ask(asker, id, asked, now) {

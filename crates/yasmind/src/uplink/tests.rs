@@ -83,3 +83,39 @@ fn a_message_in_pieces_is_one() {
     lab.uplink.offer(7, Role::Connector, NUMBERS);
     assert_eq!(lab.heard(), [(9, offer(7))]);
 }
+
+#[test]
+fn what_the_host_says_of_segments_is_passed_on() {
+    let mut lab = Lab::new();
+    let name = Name::new("table").unwrap();
+    let place = Place::new((1 << 45) + 4096, 4096, Default::default()).unwrap();
+    // Without its memory a segment is not there.
+    let said = lab.say(&[
+        (5, BEGIN),
+        (5, FromHost::Segment { region: 9, domain: 1, place }),
+        (5, FromHost::Name { region: 9, name }),
+        (5, FromHost::Plugged { region: 9 }),
+        (5, FromHost::End { region: 9, number: 2 }),
+        (5, FromHost::Probe { id: 1, region: 9, slot: 2 }),
+        (4, FromHost::Life { id: 1, life: Life::Dead }),
+        (5, FromHost::Life { id: 3, life: Life::Alive }),
+    ]);
+    assert!(matches!(
+        said[..],
+        [
+            Said::Begun,
+            Said::Probe { id: 1, region: 9, slot: 2 },
+            Said::Life { id: 3, life: Life::Alive },
+            Said::End { region: 9, number: 2 },
+        ]
+    ));
+    assert!(lab.uplink.probe(7, 9, 3));
+    lab.uplink.answer_probe(1, Life::Unknown);
+    lab.uplink.unused(9, 2);
+    let wanted = [
+        ToHost::Probe { id: 7, region: 9, slot: 3 },
+        ToHost::Life { id: 1, life: Life::Unknown },
+        ToHost::Unused { region: 9, number: 2 },
+    ];
+    assert_eq!(lab.heard(), wanted.map(|message| (5, message)));
+}
