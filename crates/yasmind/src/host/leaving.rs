@@ -217,12 +217,16 @@ impl Host {
     fn status(&self) -> HostStatus {
         let guests = self.guests.iter().enumerate().map(|(number, guest)| {
             let regions = self.shared.iter().filter(|shared| shared.side_of(number).is_some());
+            let has = |one: &&Segment| {
+                one.plugs().any(|plug| plug.guest == number && !plug.part.is_absent())
+            };
+            let segments: u64 = self.segments.iter().filter(has).map(Segment::file_bytes).sum();
             Guest {
                 name: guest.config.name.clone(),
                 has_qemu: guest.qmp.is_up(),
                 has_broker: guest.is_heard,
                 has_left: self.left.has_guest(number),
-                memory_bytes: regions.count() as u64 * REGION_BYTES,
+                memory_bytes: regions.count() as u64 * REGION_BYTES + segments,
             }
         });
         let regions = self.shared.iter().map(|shared| Region {

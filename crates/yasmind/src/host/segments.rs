@@ -162,7 +162,9 @@ impl Host {
         let is_wanted = self.is_ending || self.is_seat_wanted(at, domain);
         let seat = &mut self.segments[at].seats[domain];
         let guest = seat.plug.guest;
-        if seat.plug.is_plugged() && seat.is_ending == is_wanted {
+        // Before that it is not known what is plugged there.
+        let is_known = self.guests[guest].is_known;
+        if is_known && seat.plug.is_plugged() && seat.is_ending == is_wanted {
             // It ends there, or it does not after all.
             (seat.is_ending, seat.is_unused) = (!is_wanted, false);
             seat.ends += 1;
