@@ -1,9 +1,9 @@
 /* The program's global and static variables, which are symmetric too.
  *
  * Its writable pages (.data and .bss, behind what the dynamic linker protects) are copied into this
- * PE's area of the segment, and the pages of the area are then mapped in their place, with mremap of
- * length 0, which gives a shared mapping a second address. So a variable is one piece of memory
- * with two addresses: the program's own, and the one by which other PEs reach it.
+ * PE's area of the segment, and the pages of the area are then mapped in their place, once more. So a
+ * variable is one piece of memory with two addresses: the program's own, and the one by which other
+ * PEs reach it.
  *
  * A child that is forked would share them with its parent, which no program expects: it gets a
  * copy of its own.
@@ -80,8 +80,9 @@ static void in_child(void)
 		fail("a forked child gets no variables of its own");
 }
 
-void data_share(char *area)
+void data_share(const yasmin_segment *segment, uint64_t at)
 {
+	char *area = job.own;
 	sigset_t all, before;
 	if (pthread_atfork(NULL, NULL, in_child))
 		fail("no memory");
@@ -90,8 +91,8 @@ void data_share(char *area)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	memcpy(area, job.data, job.data_bytes);
-	void *at = mremap(area, 0, job.data_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, job.data);
+	int error = yasmin_segment_alias(segment, job.data, at, job.data_bytes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (at != job.data)
-		fail("the program's variables cannot be shared: the kernel refuses mremap");
+	if (error)
+		fail("the program's variables cannot be shared: %s", yasmin_segment_error());
 }

@@ -23,6 +23,7 @@
 #define _GNU_SOURCE
 #include <shmem.h>
 #include <stdbool.h>
+#include <yasmin.h>
 
 /* A program's own `job` or `fail` is none of ours. */
 #pragma GCC visibility push(hidden)
@@ -142,7 +143,8 @@ uint64_t set_heard(const struct set *set, int rank);
 void set_forget(const struct set *set);
 
 void data_find(void);
-void data_share(char *area);
+/* `at`: where this PE's area is in the segment. */
+void data_share(const yasmin_segment *segment, uint64_t at);
 void heap_begin(void);
 void team_begin(void);
 struct meeting *meeting_at(int pe, int slot);

@@ -12,7 +12,6 @@
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
-#include <yasmin.h>
 
 #define MAGIC 0x4d454853534d5359ull /* "YSMSHMEM" */
 #define PAGE 4096ul
@@ -108,6 +107,19 @@ static yasmin_segment *make(const char *name, size_t size)
 	return yasmin_segment_open(name, YASMIN_SEGMENT_WRITE);
 }
 
+/* One that was there before, with room for a job behind its first `at` bytes. oshrun has zeroed the
+ * job's first page. */
+static yasmin_segment *given(const char *name, uint64_t at, size_t size)
+{
+	yasmin_segment *segment = yasmin_segment_open(name, YASMIN_SEGMENT_WRITE);
+	if (segment && yasmin_segment_size(segment) < at + size)
+		fail("segment %s has %lu bytes; for %d PEs of %zu and what they share it needs %lu "
+		     "(SHMEM_SYMMETRIC_SIZE says how much each PE has)",
+		     name, (unsigned long)yasmin_segment_size(segment), job.pes, job.area_bytes,
+		     (unsigned long)(at + size));
+	return segment;
+}
+
 static yasmin_segment *await(const char *name)
 {
 	yasmin_segment *segment;
@@ -151,22 +163,31 @@ static void begin(int level)
 	if (launcher == getppid())
 		end_with_parent(launcher);
 	job.thread_level = level;
-	job.spins = cpus() >= job.pes ? 2000 : 0;
+	/* Those elsewhere have other CPUs. */
+	job.spins = cpus() >= number("YASMIN_SHMEM_PES_HERE", 1, job.pes, job.pes) ? 2000 : 0;
 	job.debug = getenv("SHMEM_DEBUG") || getenv("SMA_DEBUG");
 	char name[64];
-	const char *given = getenv("YASMIN_SHMEM_JOB");
-	if (given)
-		snprintf(name, sizeof(name), "shmem-%s", given);
+	const char *id = getenv("YASMIN_SHMEM_JOB"), *place = getenv("YASMIN_SHMEM_SEGMENT");
+	uint64_t at = (uint64_t)number("YASMIN_SHMEM_OFFSET", 0, 1 << 30, 0);
+	if (place)
+		snprintf(name, sizeof(name), "%s", place);
+	else if (id)
+		snprintf(name, sizeof(name), "shmem-%s", id);
 	else
 		snprintf(name, sizeof(name), "shmem-%d-%lx", (int)getpid(), (long)time(NULL));
 	data_find();
 	layout();
 	size_t size = job.areas_at + (size_t)job.pes * job.area_bytes;
-	yasmin_segment *segment = job.me ? await(name) : make(name, size);
+	yasmin_segment *segment =
+		place ? given(name, at, size) : job.me ? await(name) : make(name, size);
 	if (!segment || !(job.base = yasmin_segment_attach(segment, 0)))
 		fail("%s", yasmin_segment_error());
+	job.base += at;
 	struct control *control = (struct control *)job.base;
 	if (!job.me) {
+		/* What a job before this one has left. */
+		if (place)
+			memset(job.base + PAGE, 0, size - PAGE);
 		control->pes = (uint64_t)job.pes;
 		control->data_bytes = job.data_bytes;
 		control->heap_bytes = job.heap_bytes;
@@ -183,14 +204,14 @@ static void begin(int level)
 		     (size_t)control->heap_bytes);
 	job.own = job.base + job.areas_at + (size_t)job.me * job.area_bytes;
 	job.heap = job.own + job.data_bytes;
-	data_share(job.own);
+	data_share(segment, at + (uint64_t)(job.own - job.base));
 	heap_begin();
 	team_begin();
 	job.is_up = true;
 	__atomic_fetch_add(&control->attached, 1, __ATOMIC_ACQ_REL);
 	for (looks = 0; __atomic_load_n(&control->attached, __ATOMIC_ACQUIRE) < (uint64_t)job.pes;)
 		look_again(&looks);
-	if (!job.me)
+	if (!job.me && !place)
 		yasmin_segment_remove(name);
 	on_exit(implied, NULL);
 	if (!job.me && (getenv("SHMEM_VERSION") || getenv("SMA_VERSION")))

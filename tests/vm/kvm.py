@@ -180,6 +180,8 @@ def up(options):
     if subprocess.run([os.path.join(lab.HERE, "kvm-images"), IMAGES]).returncode:
         fail("the images cannot be built")
     os.makedirs(RUN, exist_ok=True)
+    # Other guests' segments.
+    shutil.rmtree(REGIONS, ignore_errors=True)
     names = list(GUESTS[: options.guests])
     ports = dict(zip(names, lab.free_ports(len(names))))
     bridge()

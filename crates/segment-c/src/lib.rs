@@ -161,6 +161,23 @@ pub unsafe extern "C" fn yasmin_segment_attach(handle: *mut Handle, flags: c_uin
 }
 
 /// # Safety
+/// As for `yasmin_segment_attach`; what is mapped at `at` is the caller's to replace.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn yasmin_segment_alias(
+    handle: *const Handle,
+    at: *mut c_void,
+    offset: u64,
+    size: usize,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return status(Err(Error::Name(String::new())));
+    };
+    // SAFETY: as the caller promises.
+    status(unsafe { handle.segment.alias(at.cast(), offset, size) })
+}
+
+/// # Safety
 /// As for `yasmin_segment_attach`, and no pointer into the segment is used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn yasmin_segment_detach(handle: *mut Handle) -> c_int {

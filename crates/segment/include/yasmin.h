@@ -51,6 +51,10 @@ yasmin_segment *yasmin_segment_open(const char *name, unsigned flags);
 /* Maps it; gives its first byte, at the same address in every process. */
 void *yasmin_segment_attach(yasmin_segment *segment, unsigned flags);
 
+/* Maps SIZE of its bytes from OFFSET on once more, in place of what this process has at AT. All three
+ * are multiples of 4096. */
+int yasmin_segment_alias(const yasmin_segment *segment, void *at, uint64_t offset, size_t size);
+
 /* Unmaps it. It stays open, and may be attached again. */
 int yasmin_segment_detach(yasmin_segment *segment);
 

@@ -201,6 +201,38 @@ impl Segment {
         self.guests.map_or(self.memory, |(_, locks)| locks)
     }
 
+    /// Maps `len` of the segment's own bytes from `offset` on once more, with the rights that it was
+    /// opened with, in place of what this process has at `at`. All three are multiples of 4096.
+    ///
+    /// # Errors
+    /// `Size`: they are not inside; `Map`.
+    ///
+    /// # Safety
+    /// What is mapped at `at`, and nothing else there, is the caller's to replace.
+    pub unsafe fn alias(&self, at: *mut u8, offset: u64, len: usize) -> Result<(), Error> {
+        let is_inside =
+            offset.checked_add(len as u64).is_some_and(|end| end <= self.place.size_bytes);
+        let all = [at.addr() as u64, offset, len as u64];
+        let is_whole = all.iter().all(|value| value.is_multiple_of(HEADER_BYTES as u64));
+        let (Some(wanted), Some(size)) = (NonZeroUsize::new(at.addr()), NonZeroUsize::new(len))
+        else {
+            return Err(Error::Size(len as u64));
+        };
+        if !is_inside || !is_whole {
+            return Err(Error::Size(len as u64));
+        }
+        let protection = match self.rights {
+            Rights::Write => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+            Rights::Read | Rights::None => ProtFlags::PROT_READ,
+        };
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+        let from = (HEADER_BYTES as u64 + offset) as i64;
+        // SAFETY: the caller lets go of what is there.
+        unsafe { mmap(Some(wanted), size, protection, flags, &self.memory, from) }
+            .map_err(|errno| Error::Map { name: self.name.to_string(), errno })?;
+        Ok(())
+    }
+
     fn in_the_way(&self) -> Error {
         let (start, end) = (self.place.start(), self.place.start() + self.place.mapped_bytes());
         let other = maps::in_the_way(start, end);

@@ -102,6 +102,9 @@ pub struct Oshrun {
     /// Start a domain's part of a job that another oshrun leads, as it says
     #[arg(long, value_name = "JOB:PART", conflicts_with_all = ["n", "domains"])]
     pub join: Option<Ticket>,
+    /// The job's memory is this segment, as one that a host gives to several guests; one job at a time
+    #[arg(long, value_name = "NAME")]
+    pub segment: Option<String>,
     #[command(flatten)]
     pub broker: Broker,
     /// Never start a broker; use one that listens

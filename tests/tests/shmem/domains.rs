@@ -1,5 +1,6 @@
 //! Jobs of several domains: namespaces of their own, as containers have them.
 
+use yasmin_segment::Broker;
 use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::sys::libc::{SIGKILL, SIGTERM};
 
@@ -197,4 +198,48 @@ fn who_cannot_join_says_why() {
     let there = in_a_domain(&lab, &line);
     let (_, said) = Job { lead, there }.ends(&lab, Some(127), Some(127));
     assert!(said.contains("oshrun: /no/such/program cannot be started"), "{said}");
+}
+
+/// What a job leaves in the segment is nothing to the next one.
+#[test]
+fn jobs_come_one_after_another_in_a_segment_that_was_there() {
+    let lab = Lab::new();
+    let broker = Broker::at(lab.host.socket());
+    let size = 96 << 20;
+    broker.create("team", size, Default::default()).unwrap();
+    let lead = |count: u16, name: &str, argument: &str| {
+        lab.compile(name, &[]);
+        let mut oshrun = command(lab.tool("oshrun"));
+        oshrun
+            .args(["--segment", "team", "-n", &count.to_string(), "--domains", ".,web"])
+            .arg(lab.program(name))
+            .arg(argument)
+            .env("SHMEM_SYMMETRIC_SIZE", "16M")
+            .env("YASMIN_SOCKET", lab.host.socket());
+        Process::start("lead", &mut oshrun, &lab.host.registry)
+    };
+    let job = |count: u16, name: &str, argument: &str| {
+        let lead = lead(count, name, argument);
+        let there = in_a_domain(&lab, &told(&lead));
+        Job { lead, there }
+    };
+    for (name, count) in [("collective.c", 4), ("rma.c", 2), ("team.c", 3), ("collective.c", 2)] {
+        let mut job = job(count, name, "");
+        let codes = (job.lead.wait().code(), job.there.wait().code());
+        assert_eq!(codes, (Some(0), Some(0)), "{name}: {} {}", job.lead.output(), job.there.output());
+    }
+    let mut one = job(2, "ends.c", "pid");
+    pids(&mut one.there, 1);
+    let mut other = lead(2, "ends.c", "pid");
+    assert_eq!(other.wait().code(), Some(1));
+    let said = other.output();
+    assert!(said.contains("segment team is another job's, which runs"), "{said}");
+    one.lead.signal(SIGKILL);
+    one.there.wait();
+    let mut large = job(6, "ends.c", "pid");
+    assert_eq!(large.lead.wait().code(), Some(1));
+    let said = large.lead.output() + &large.there.output();
+    let wanted = format!("segment team has {size} bytes; for 6 PEs of ");
+    assert!(said.contains(&wanted) && said.contains("SHMEM_SYMMETRIC_SIZE"), "{said}");
+    assert_eq!(broker.list().unwrap().len(), 1);
 }

@@ -96,7 +96,7 @@ impl Domain {
 }
 
 /// The words that start a part of a job.
-pub fn words(ticket: &str, program: &[OsString]) -> Vec<OsString> {
+pub fn words(ticket: &str, segment: Option<&str>, program: &[OsString]) -> Vec<OsString> {
     let told = std::env::vars_os().filter(|(name, _)| {
         TOLD.iter().any(|prefix| name.as_bytes().starts_with(prefix.as_bytes()))
     });
@@ -112,7 +112,11 @@ pub fn words(ticket: &str, program: &[OsString]) -> Vec<OsString> {
         words.push("env".into());
         words.extend(told);
     }
-    words.extend(["oshrun", "--join", ticket, "--"].map(OsString::from));
+    words.push("oshrun".into());
+    if let Some(segment) = segment {
+        words.extend(["--segment", segment].map(OsString::from));
+    }
+    words.extend(["--join", ticket, "--"].map(OsString::from));
     words.extend_from_slice(program);
     words
 }

@@ -30,10 +30,11 @@ impl Elsewhere {
         &mut self,
         domain: Domain,
         ticket: &Ticket,
+        segment: Option<&str>,
         program: &[OsString],
         signals: &Signals,
     ) -> anyhow::Result<Option<u8>> {
-        let words = words(&ticket.to_string(), program);
+        let words = words(&ticket.to_string(), segment, program);
         let mut client = None;
         if let Some(mut command) = domain.command(&words)? {
             if ticket.part > 0 {

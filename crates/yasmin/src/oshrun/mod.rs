@@ -10,6 +10,9 @@
 //!    ├─ podman exec -i a oshrun --join JOB:1 ──▶ PEs in a         │
 //!    └─ ssh b oshrun --join JOB:2 ──▶ PEs in b  ◀──────────────┘
 //! ```
+//!
+//! With `--segment` the board and the PEs' memory are in a segment that is there before, as one that
+//! a host gives to several guests.
 
 mod board;
 mod domain;
@@ -31,7 +34,7 @@ use yasmin_segment::Broker;
 use crate::broker::{socket, start};
 use crate::cli::Oshrun;
 use crate::signals::Signals;
-use board::{Board, PARTS_MAX};
+use board::{Board, PARTS_MAX, PES_AT};
 pub use domain::Domain;
 use elsewhere::Elsewhere;
 use pes::Pes;
@@ -107,8 +110,11 @@ fn lead(options: &Oshrun) -> anyhow::Result<u8> {
     // Ends behind the job, whose end its oshruns have to learn first.
     let mut elsewhere = Elsewhere::default();
     let mut job = Job::new(name, options, socket, options.n)?;
-    if parts > 0 {
-        job.board = Some(Board::make(Broker::at(&job.socket), &job.name, options.n, parts)?);
+    let broker = Broker::at(&job.socket);
+    if let Some(segment) = &options.segment {
+        job.board = Some(Board::take(broker, segment, &job.name, options.n, parts.max(1))?);
+    } else if parts > 0 {
+        job.board = Some(Board::make(broker, &job.name, options.n, parts)?);
     }
     let here = [Domain::Here];
     let domains = if parts == 0 { &here } else { options.domains.as_slice() };
@@ -117,7 +123,8 @@ fn lead(options: &Oshrun) -> anyhow::Result<u8> {
             Domain::Here => job.start(Part::of(number, options.n, domains.len()))?,
             domain => {
                 let ticket = Ticket { job: job.name.clone(), part: number };
-                elsewhere.start(domain, &ticket, &options.program, &job.signals)?
+                let segment = options.segment.as_deref();
+                elsewhere.start(domain, &ticket, segment, &options.program, &job.signals)?
             }
         };
         if let Some(code) = failed {
@@ -131,7 +138,7 @@ fn lead(options: &Oshrun) -> anyhow::Result<u8> {
 fn join(options: &Oshrun, ticket: &Ticket) -> anyhow::Result<u8> {
     let socket = socket::resolve(options.broker.socket.as_deref())?;
     let broker = Broker::at(&socket);
-    let (board, pes, parts) = Board::join(broker, &ticket.job, ticket.part)?;
+    let (board, pes, parts) = Board::join(broker, options.segment.as_deref(), &ticket.job, ticket.part)?;
     let mut job = Job::new(ticket.job.clone(), options, socket, pes)?;
     job.board = Some(board);
     match job.start(Part::of(ticket.part, pes, parts))? {
@@ -184,7 +191,7 @@ impl<'a> Job<'a> {
     /// Starts these PEs. `Some`: the program cannot be, and that is the exit code.
     fn start(&mut self, part: Part) -> anyhow::Result<Option<u8>> {
         for number in part.first..part.first + part.count {
-            match self.pe(number) {
+            match self.pe(number, part.count) {
                 Ok(child) => self.started.add(number, child)?,
                 Err(error) => {
                     let program = self.options.program[0].display();
@@ -196,7 +203,7 @@ impl<'a> Job<'a> {
         Ok(None)
     }
 
-    fn pe(&self, number: u16) -> std::io::Result<Child> {
+    fn pe(&self, number: u16, here: u16) -> std::io::Result<Child> {
         let program = &self.options.program;
         let mut command = Command::new(&program[0]);
         command
@@ -207,6 +214,12 @@ impl<'a> Job<'a> {
             .env("YASMIN_SHMEM_JOB", &self.name)
             .env("YASMIN_SHMEM_LAUNCHER", std::process::id().to_string())
             .env("YASMIN_SHMEM_EXIT_FD", self.says.as_raw_fd().to_string());
+        if let Some(segment) = &self.options.segment {
+            command
+                .env("YASMIN_SHMEM_SEGMENT", segment)
+                .env("YASMIN_SHMEM_OFFSET", PES_AT.to_string())
+                .env("YASMIN_SHMEM_PES_HERE", here.to_string());
+        }
         if number > 0 {
             command.stdin(Stdio::null());
         }
