@@ -146,7 +146,7 @@ def boot(name, port, options, saved=None):
     if saved:
         command += ["-incoming", f"exec:cat {saved}"]
     for slot in range(SLOTS):
-        command += ["-device", f"pcie-root-port,id=slot{slot},chassis={slot + 1},pref64-reserve=128M"]
+        command += ["-device", f"pcie-root-port,id=slot{slot},chassis={slot + 1},pref64-reserve=256M"]
     with open(os.path.join(RUN, f"{name}.log"), "w") as log:
         process = subprocess.Popen(
             ["timeout", "--kill-after=5", str(options.lifetime), *command], stdin=subprocess.DEVNULL,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvm_lab.py [--out FOLDER] [--rounds N] [--only WORDS] [--keep]: MPI and OpenMP in KVM guests.
+"""kvm_lab.py [--out FOLDER] [--rounds N] [--only WORDS] [--keep]: MPI, OpenMP and OpenSHMEM in KVM guests.
 
 Boots two guests with a virtual CPU each, and has `yasmin lab` measure in them what tests/vm/lab.toml says, on the
 placements of tests/vm/kvm-placements.toml. Where the guests are emulated only ratios mean something, and the host
@@ -16,6 +16,7 @@ import kvm  # first: it says where the lab's state is
 
 import bench_lab
 import check_kvm_rings as rings
+from check_kvm_host import host
 
 
 def main():
@@ -35,7 +36,10 @@ def main():
         os.unlink(report)
     try:
         rings.brokers_up()
+        # As the placements name it.
+        host("segment", "create", "team", "--size", "120M", "--allow", "a:write", "--allow", "b:write")
         succeeded = bench_lab.run("tests/vm/kvm-placements.toml", "guest,guests", options.out, options)
+        host("segment", "rm", "team")
     finally:
         rings.host_down()
         if not was_up and not options.keep:

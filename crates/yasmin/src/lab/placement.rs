@@ -38,6 +38,10 @@ pub struct Placement {
     /// machine, once no connection is left: each byte is counted where it is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<Vec<String>>,
+    /// The segment in which OpenSHMEM's PEs meet: one that all machines have, with 120 MiB for small
+    /// problems. Only where the network is given, and each machine has this command and a broker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segment: Option<String>,
     #[serde(rename = "machine")]
     pub machines: Vec<Machine>,
 }
@@ -107,6 +111,11 @@ impl Placement {
         self.network == Network::Namespaces || self.rings.is_some()
     }
 
+    /// Whether OpenSHMEM's PEs have memory there that they share.
+    pub fn has_segments(&self) -> bool {
+        self.network == Network::Namespaces || self.segment.is_some()
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         if !is_word(&self.name) {
             bail!("its name may have letters, digits and - only");
@@ -155,6 +164,9 @@ impl Placement {
             }
         }
         let is_own = self.network == Network::Namespaces;
+        if is_own && self.segment.is_some() {
+            bail!("segment is for machines whose network is given");
+        }
         if let Some(machine) = self.machines.iter().find(|one| is_own && one.reach.is_some()) {
             bail!("machine {}: reach is for machines whose network is given", machine.name);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use super::placement::{Network, Placement, is_word};
+use super::placement::{Placement, is_word};
 use super::way::{Kernel, Model, Path};
 
 pub const FULL: &str = include_str!("../../../../lab/full.toml");
@@ -126,7 +126,7 @@ impl Experiment {
                     self.paths.as_ref().is_none_or(|all| all.contains(path))
                         && match path {
                             Path::Sockmap => placement.is_in_reach(),
-                            Path::Segments => placement.network == Network::Namespaces,
+                            Path::Segments => placement.has_segments(),
                             Path::Rings => placement.has_rings(),
                             _ => true,
                         }

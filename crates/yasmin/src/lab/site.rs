@@ -17,6 +17,8 @@ pub struct Site {
     pub is_own: bool,
     /// What stands before a program whose connections get rings, if the placement says so.
     pub rings: Option<Vec<String>>,
+    /// In which OpenSHMEM's PEs meet, if the placement says so.
+    pub segment: Option<String>,
     /// Starts a command on the machine that has an address, as rsh and ssh do.
     pub agent: PathBuf,
     /// Gone with the site.
@@ -76,6 +78,7 @@ impl Site {
             machines,
             is_own: namespaces.is_some(),
             rings: placement.rings.clone(),
+            segment: placement.segment.clone(),
             agent,
             _namespaces: namespaces,
         })

@@ -138,7 +138,8 @@ fn lead(options: &Oshrun) -> anyhow::Result<u8> {
 fn join(options: &Oshrun, ticket: &Ticket) -> anyhow::Result<u8> {
     let socket = socket::resolve(options.broker.socket.as_deref())?;
     let broker = Broker::at(&socket);
-    let (board, pes, parts) = Board::join(broker, options.segment.as_deref(), &ticket.job, ticket.part)?;
+    let (board, pes, parts) =
+        Board::join(broker, options.segment.as_deref(), &ticket.job, ticket.part)?;
     let mut job = Job::new(ticket.job.clone(), options, socket, pes)?;
     job.board = Some(board);
     match job.start(Part::of(ticket.part, pes, parts))? {

@@ -449,14 +449,11 @@ impl Host {
         }
         let guest = self.guests.get(seat.plug.guest)?;
         Some(match seat.plug.part {
-            Part::Plugged { .. } if !guest.is_heard => {
-                "its broker was not heard; does yasmind run there?".to_owned()
-            }
-            Part::Plugged { .. } => {
-                "its broker does not find it; is yasmin-ivshmem.ko loaded there, and has its port \
-                 room for so much memory (pref64-reserve)?"
-                    .to_owned()
-            }
+            Part::Plugged { .. } => format!(
+                "no word of it from there; does yasmind run, is yasmin-ivshmem.ko loaded, and has its port \
+                 room for {} MiB (pref64-reserve=, twice as much)?",
+                self.segments[at].file_bytes() >> 20
+            ),
             _ if !guest.is_known => "its QEMU does not answer".to_owned(),
             _ => return None,
         })
