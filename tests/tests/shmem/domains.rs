@@ -226,7 +226,13 @@ fn jobs_come_one_after_another_in_a_segment_that_was_there() {
     for (name, count) in [("collective.c", 4), ("rma.c", 2), ("team.c", 3), ("collective.c", 2)] {
         let mut job = job(count, name, "");
         let codes = (job.lead.wait().code(), job.there.wait().code());
-        assert_eq!(codes, (Some(0), Some(0)), "{name}: {} {}", job.lead.output(), job.there.output());
+        assert_eq!(
+            codes,
+            (Some(0), Some(0)),
+            "{name}: {} {}",
+            job.lead.output(),
+            job.there.output()
+        );
     }
     let mut one = job(2, "ends.c", "pid");
     pids(&mut one.there, 1);
