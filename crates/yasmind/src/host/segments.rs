@@ -19,12 +19,17 @@ use yasmin_control::uplink::{DOMAINS_MAX, FromHost, Life};
 const PROBES_MAX: usize = 4096;
 const PROBED_WITHIN: Duration = Duration::from_secs(2);
 
+/// Questions of one guest that are passed on to others in a second: they take those guests' time.
+const PROBES_A_SECOND: u32 = 1000;
+
 /// Questions of guests about members in other guests.
 #[derive(Default)]
 pub struct Probes {
     /// By this broker's number: who asked, by what number of his own, who is asked, until when.
     waiting: HashMap<u64, Probe>,
     next: u64,
+    /// How many each guest has asked in the second that began then.
+    asked: HashMap<usize, (Instant, u32)>,
 }
 
 struct Probe {
@@ -35,8 +40,16 @@ struct Probe {
 }
 
 impl Probes {
-    /// A number for the question; `None`: too many wait.
+    /// A number for the question; `None`: too many wait, or come from this guest.
     fn ask(&mut self, asker: usize, id: u64, asked: usize, now: Instant) -> Option<u64> {
+        let (since, count) = self.asked.entry(asker).or_insert((now, 0));
+        if now.saturating_duration_since(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        if *count > PROBES_A_SECOND {
+            return None;
+        }
         if self.waiting.len() >= PROBES_MAX {
             self.waiting.retain(|_, probe| probe.until > now);
         }
@@ -50,9 +63,8 @@ impl Probes {
 
     /// Who asked what this guest answers, and by what number.
     fn answered(&mut self, asked: usize, number: u64) -> Option<(usize, u64)> {
-        let is_asked = self.waiting.get(&number).is_some_and(|probe| probe.asked == asked);
-        let probe = self.waiting.remove(&number).filter(|_| is_asked)?;
-        Some((probe.asker, probe.id))
+        self.waiting.get(&number).filter(|probe| probe.asked == asked)?;
+        self.waiting.remove(&number).map(|probe| (probe.asker, probe.id))
     }
 }
 
@@ -457,5 +469,35 @@ impl Host {
             _ if !guest.is_known => "its QEMU does not answer".to_owned(),
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_answered_to_who_asked() {
+        let (mut probes, now) = (Probes::default(), Instant::now());
+        let number = probes.ask(0, 7, 1, now).unwrap();
+        assert_eq!(probes.answered(2, number), None, "nobody asked that guest");
+        assert_eq!(probes.answered(1, number), Some((0, 7)));
+        assert_eq!(probes.answered(1, number), None);
+    }
+
+    #[test]
+    fn one_guest_asks_so_much_and_what_is_not_answered_is_forgotten() {
+        let (mut probes, mut now) = (Probes::default(), Instant::now());
+        let asks = |probes: &mut Probes, asker, now| {
+            (0..2 * PROBES_A_SECOND).filter_map(|id| probes.ask(asker, id.into(), 9, now)).count()
+        };
+        assert_eq!(asks(&mut probes, 0, now), PROBES_A_SECOND as usize);
+        assert_eq!(asks(&mut probes, 1, now), PROBES_A_SECOND as usize);
+        let step = Duration::from_secs(1);
+        for _ in 0..10 {
+            now += step;
+            assert_eq!(asks(&mut probes, 0, now), PROBES_A_SECOND as usize);
+            assert!(probes.waiting.len() <= PROBES_MAX);
+        }
     }
 }
