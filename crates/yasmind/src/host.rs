@@ -314,11 +314,14 @@ impl Host {
         let streams = self.guests.iter().flat_map(|guest| [&guest.qmp.stream, &guest.port]);
         let again = streams.filter_map(Stream::next_expiry).min();
         let has_visitors = self.desk.as_ref().is_some_and(Desk::is_busy);
-        let is_moving = self.segments.iter().flat_map(Segment::plugs).any(|plug| !plug.is_ready());
+        let is_moving = self.segments.iter().any(|one| !one.is_filled())
+            || self.segments.iter().flat_map(Segment::plugs).any(|plug| !plug.is_ready());
         let is_busy =
             has_visitors || is_moving || !self.shared.is_empty() || !self.pending.is_empty();
         let is_freeing = self.plugs().any(|plug| plug.part.is_freeing());
-        let again_after = if is_freeing { FREED_WITHIN } else { Duration::from_secs(1) };
+        let is_filling = self.segments.iter().any(|one| !one.is_filled() && one.want().is_none());
+        let again_after =
+            if is_freeing || is_filling { FREED_WITHIN } else { Duration::from_secs(1) };
         let busy = is_busy.then(|| now + again_after);
         let at = [again, busy].into_iter().flatten().min();
         let timeout = at.map(|at| {

@@ -29,6 +29,16 @@ pub struct Region {
     grants: Grants,
 }
 
+/// # Errors
+/// `StorageFull`: the file system has not so many bytes left.
+pub fn check_room(folder: &Path, bytes: u64) -> io::Result<()> {
+    let room = rustix::fs::statvfs(folder)?;
+    if room.f_bavail.saturating_mul(room.f_frsize) < bytes {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    Ok(())
+}
+
 /// What the first page of plugged memory says of it.
 pub fn identity(number: u64, bytes: u64) -> [u8; 32] {
     let mut first = [0; 32];
@@ -67,6 +77,9 @@ impl Region {
         guests: [String; 2],
         first_grant: u64,
     ) -> io::Result<Self> {
+        // Pages come when they are touched, and a QEMU whose guest touches one that is not to be had
+        // dies of SIGBUS.
+        check_room(folder, REGION_BYTES)?;
         let path = folder.join(name(number, class, &guests));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;

@@ -25,6 +25,9 @@ const VERSION: u32 = 1;
 /// The smallest memory that is plugged.
 const FILE_BYTES_MIN: u64 = 1 << 20;
 
+/// Memory that is provided at a time.
+const FILL_BYTES: u64 = 64 << 20;
+
 /// Users that one guest names for one segment.
 pub const USERS_MAX: usize = 64;
 
@@ -96,6 +99,8 @@ pub struct Segment {
     pub seats: Vec<Seat>,
     /// It was removed, and goes when nobody has it any more.
     pub is_removed: bool,
+    /// So many bytes of the file are there for certain, or why no more are to be had.
+    filled: Result<u64, String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -131,17 +136,52 @@ impl Segment {
     /// # Errors
     /// The file system's; then nothing is left.
     pub fn create(folder: &Path, number: u64, name: Name, place: Place) -> io::Result<Self> {
+        region::check_room(folder, PAGE_BYTES as u64 + place.mapped_bytes())?;
         let path = folder.join(format!("segment-{number:016x}"));
-        let segment = Self { number, name, place, path, seats: Vec::new(), is_removed: false };
-        segment.fill().and_then(|()| segment.keep()).inspect_err(|_| segment.erase())?;
+        let (seats, is_removed, filled) = (Vec::new(), false, Ok(0));
+        let segment = Self { number, name, place, path, seats, is_removed, filled };
+        segment.begin().and_then(|()| segment.keep()).inspect_err(|_| segment.erase())?;
         Ok(segment)
     }
 
-    fn fill(&self) -> io::Result<()> {
+    fn begin(&self) -> io::Result<()> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path)?;
         file.set_len(self.file_bytes())?;
         file.write_all_at(&region::identity(self.number, self.file_bytes()), 0)?;
         file.write_all_at(&header(&self.name, &self.place), PAGE_BYTES as u64)
+    }
+
+    /// Has the kernel provide more of its memory, if not all is there: so much that it takes some
+    /// hundredths of a second. A QEMU whose guest touches memory that is not to be had dies of SIGBUS.
+    pub fn fill(&mut self) {
+        let Ok(filled) = self.filled else { return };
+        let left = (PAGE_BYTES as u64 + self.place.mapped_bytes()).saturating_sub(filled);
+        if left == 0 {
+            return;
+        }
+        let (bytes, flags) = (left.min(FILL_BYTES), rustix::fs::FallocateFlags::empty());
+        let fill = || {
+            let file = OpenOptions::new().write(true).open(&self.path)?;
+            Ok::<_, io::Error>(rustix::fs::fallocate(&file, flags, filled, bytes)?)
+        };
+        self.filled = match fill() {
+            Ok(()) => Ok(filled + bytes),
+            Err(error) => {
+                tracing::warn!("segment {} does not get its memory: {error}", self.name);
+                Err(format!("the host has not so much memory for it: {error}"))
+            }
+        };
+    }
+
+    pub fn is_filled(&self) -> bool {
+        self.filled
+            .as_ref()
+            .is_ok_and(|&filled| filled >= PAGE_BYTES as u64 + self.place.mapped_bytes())
+    }
+
+    /// Why it has not all of its memory, and will not.
+    pub fn want(&self) -> Option<&str> {
+        self.filled.as_ref().err().map(String::as_str)
     }
 
     /// One that an earlier broker made, by its record's file name. `None`: that is no record.
@@ -187,7 +227,14 @@ impl Segment {
             Ok(seat)
         };
         let seats = record.guests.into_iter().map(seat).collect::<io::Result<_>>()?;
-        Ok(Self { number, name, place, path, seats, is_removed: record.is_removed })
+        let (is_removed, filled) = (record.is_removed, Ok(0));
+        let mut segment = Self { number, name, place, path, seats, is_removed, filled };
+        // A guest may have it: then it had all of it.
+        let used = segment.used_bytes();
+        if used >= PAGE_BYTES as u64 + place.mapped_bytes() {
+            segment.filled = Ok(used);
+        }
+        Ok(segment)
     }
 
     /// Writes down what is known of it.
@@ -285,6 +332,9 @@ mod tests {
         let place = place_at(HOST_ADDRESSES_START, 5_000_000).unwrap();
         let mut segment = Segment::create(&folder, 7, name, place).unwrap();
         assert_eq!(segment.file_bytes(), 8 << 20);
+        assert!(!segment.is_filled() && segment.used_bytes() < 1 << 20);
+        segment.fill();
+        assert!(segment.is_filled() && segment.used_bytes() >= 5_000_000);
         let seat = segment.seat("web", 3).unwrap();
         assert_eq!(seat.rights(), Rights::None);
         seat.allow(Whom::Everyone, Rights::Read);
@@ -297,6 +347,7 @@ mod tests {
         let again = Segment::adopt(&folder, "segment-0000000000000007.json", guest_of);
         let mut again = again.unwrap().unwrap();
         assert_eq!((again.name, again.place), (name, place));
+        assert!(again.is_filled());
         assert_eq!(again.domain_of(9), Some(0));
         assert_eq!(again.seats[0].users, segment.seats[0].users);
         assert!(again.seats[0].was_told && again.seats[1].plug.part.is_absent());

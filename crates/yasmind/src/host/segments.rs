@@ -117,6 +117,7 @@ impl Host {
         let fits =
             seat.plug.part.is_absent() || seat.is_read_only == (seat.rights() < Rights::Write);
         !segment.is_removed
+            && segment.is_filled()
             && seat.rights() > Rights::None
             && seat.plug.guest < self.guests.len()
             && !self.left.has_guest(seat.plug.guest)
@@ -154,6 +155,7 @@ impl Host {
 
     pub(super) fn look_at_segments(&mut self, now: Instant) {
         for at in 0..self.segments.len() {
+            self.segments[at].fill();
             for domain in 0..self.segments[at].seats.len() {
                 if self.segments[at].seats[domain].plug.guest < self.guests.len() {
                     self.look_at_seat(at, domain, now);
@@ -455,7 +457,11 @@ impl Host {
     }
 
     fn trouble_of(&self, at: usize, domain: usize, state: &str) -> Option<String> {
-        let seat = &self.segments[at].seats[domain];
+        let segment = &self.segments[at];
+        let seat = &segment.seats[domain];
+        if let Some(want) = segment.want() {
+            return Some(want.to_owned());
+        }
         if state != "coming" || seat.trouble.is_some() {
             return seat.trouble.clone();
         }
