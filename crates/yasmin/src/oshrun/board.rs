@@ -101,6 +101,10 @@ impl Board {
         if before != 0 && board.lives(before) {
             bail!("segment {segment} is another job's, which runs");
         }
+        // Whoever led it was killed: its PEs elsewhere end, and write until then.
+        if (0..PARTS_MAX).any(|part| board.state(part) == PartState::Runs) {
+            bail!("segment {segment} is another job's, which ends; try again in some seconds");
+        }
         let own = u64::from(board.own.number()?.bits());
         let (order, else_order) = (Ordering::AcqRel, Ordering::Acquire);
         if shape.lead.compare_exchange(before, own, order, else_order).is_err() {
