@@ -135,6 +135,23 @@ def a_holder_that_dies_in_another_guest_is_found_out():
 
 
 @check
+def a_guest_that_is_paused_keeps_what_it_holds():
+    """Others wait as long as it is paused, and longer; its holder gives the lock back as it had it."""
+    with Table("a:write", "b:write"):
+        start("a", "late", "{ sleep 2; echo; } | members late table")
+        await_text("a", "/tmp/late.out", "holds fence")
+        with kvm.Qmp(kvm.check_path("a")) as qmp:
+            qmp("stop")
+            start("b", "next", "members hold table")
+            time.sleep(3)
+            equal(run("b", "cat /tmp/next.out"), "", "who waits for a holder that is paused")
+            qmp("cont")
+        if not finish("a", "late").endswith("unlock: 0\n"):
+            raise Failed(run("a", "cat /tmp/late.out"))
+        await_text("b", "/tmp/next.out", "0 died")
+
+
+@check
 def a_guest_that_ends_gives_back_what_it_held():
     """Its QEMU is killed; when it is back it has the segment as it was left."""
     with Table("a:write", "b:write"):

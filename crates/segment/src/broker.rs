@@ -14,11 +14,9 @@ use yasmin_control::segment::{
     Answer, BadSegment, Kind, MAX_BYTES, MIN_BYTES, Name, Request, Rights, Whom,
 };
 #[cfg(not(loom))]
-use yasmin_control::uplink;
+use yasmin_control::uplink::Life;
 use yasmin_control::{CONTROL_VERSION, FromBroker, MESSAGE_BYTES, SOCKET_ENV, status};
 
-#[cfg(not(loom))]
-use crate::sync::Life;
 use crate::{Error, Segment, socket as place};
 
 /// Longest wait for an answer, in seconds.
@@ -102,11 +100,7 @@ impl Broker {
     pub(crate) fn life_of(&self, name: &Name, slot: u64) -> Life {
         let request = Request::Probe { version: CONTROL_VERSION, name: *name, slot };
         match self.ask_within(request, name.as_str(), TimeVal::milliseconds(PROBE_MS)) {
-            Ok(Reply { answer: Answer::Life(known), .. }) => match known {
-                uplink::Life::Alive => Life::Alive,
-                uplink::Life::Dead => Life::Dead,
-                uplink::Life::Unknown => Life::Unknown,
-            },
+            Ok(Reply { answer: Answer::Life(life), .. }) => life,
             _ => Life::Unknown,
         }
     }

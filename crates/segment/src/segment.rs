@@ -154,29 +154,20 @@ impl Segment {
         }
         let own = self.locks_file().try_clone_to_owned()?;
         let (broker, name) = (self.broker.clone(), self.name);
-        let is_of_guests = self.guests.is_some();
         let open = move || {
-            // The broker has to know who is a member among guests.
-            let by_itself = if is_of_guests { None } else { open_again(own.as_fd()).ok() };
-            if let Some(file) = by_itself {
-                return Ok(file);
-            }
-            let again = broker.open(name.as_str(), Rights::Write, true);
-            let again = again.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
-            let file = |fd: BorrowedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
-            if file(again.locks_file())? != file(own.as_fd())? {
-                // Removed, and made anew.
-                return Err(Errno::ENOENT.into());
-            }
-            Ok(again.into_locks_file().into())
+            open_again(own.as_fd()).or_else(|_| {
+                let again = broker.open(name.as_str(), Rights::Write, true);
+                let again = again.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+                let file = |fd: BorrowedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+                if file(again.locks_file())? != file(own.as_fd())? {
+                    // Removed, and made anew.
+                    return Err(Errno::ENOENT.into());
+                }
+                Ok(again.into_locks_file().into())
+            })
         };
-        let (open, process) = (Box::new(open), std::process::id());
-        let probe = self.probe()?;
-        let identity = Identity { domain: 0, process, epoch: 0 };
-        if is_of_guests {
-            return Attachment::among_guests(slots, probe, open, identity);
-        }
-        Attachment::by(slots, self.memory.as_fd(), open, identity)
+        let identity = Identity { domain: 0, process: std::process::id(), epoch: 0 };
+        Attachment::by(slots, self.probe()?, Box::new(open), identity)
     }
 
     /// How to ask whether members live.

@@ -459,8 +459,8 @@ impl Segments {
 
     /// Its name is free; the rest when nobody has it any more.
     fn end(&mut self, number: u64) {
+        self.free_name(number);
         let Some(segment) = self.all.get_mut(&number) else { return };
-        self.names.remove(&segment.entry.name);
         segment.entry.is_removed = true;
         // First of all: that it is not kept any more may be heard late.
         if let Err(error) = segment.memory.write_down(&segment.entry) {
@@ -470,6 +470,15 @@ impl Segments {
             return self.forget(number);
         }
         self.look_at = self.next_look();
+    }
+
+    /// Its name, if another one has not got it since.
+    fn free_name(&mut self, number: u64) {
+        if let Some(Segment { entry, .. }) = self.all.get(&number)
+            && self.names.get(&entry.name) == Some(&number)
+        {
+            self.names.remove(&entry.name);
+        }
     }
 
     fn forget(&mut self, number: u64) {
@@ -568,7 +577,7 @@ impl Segments {
         let there = self.all.iter().find(|(_, segment)| segment.is_region(region));
         let Some((&number, segment)) = there else { return };
         tracing::info!("segment {} was taken away by the host", segment.entry.name);
-        self.names.remove(&segment.entry.name);
+        self.free_name(number);
         self.forget(number);
         self.unused.retain(|&(other, _)| other != region);
     }

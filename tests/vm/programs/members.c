@@ -5,7 +5,7 @@
  *   sum NAME               the list's length and sum, by those pointers; frees all of it
  *   count NAME TIMES       adds to a counter of two words under a mutex; says how many owners died
  *   hold NAME              takes the mutex, says its fence, and holds it
- *   late NAME              waits for a line, then unlocks: what a member that was fenced out is told
+ *   late NAME              holds the mutex until there is a line to read, and says what unlocking gives
  *   meet NAME ROUNDS       a barrier of two
  *   exchange NAME SIDE ROUNDS INTS   ints there and back by flags; microseconds for each
  *   watch NAME             reads one byte again and again, until it faults

@@ -41,23 +41,9 @@ impl<'a> Attachment<'a> {
         Self::join(slots, Probe::File(FileProbe::new(file)?), None, identity)
     }
 
-    /// The same for a process that may not open the file by itself, but knows who does.
-    pub fn by(
-        slots: &'a [Slot],
-        file: BorrowedFd<'_>,
-        open: Open,
-        identity: Identity,
-    ) -> io::Result<Self> {
-        Self::join(slots, Probe::File(FileProbe::new(file)?), Some(open), identity)
-    }
-
-    /// The same in a segment that several guests share: `open` opens this guest's file of locks.
-    pub fn among_guests(
-        slots: &'a [Slot],
-        probe: Probe,
-        open: Open,
-        identity: Identity,
-    ) -> io::Result<Self> {
+    /// The same for a process that may not open the file by itself, but knows who does, and where
+    /// several guests share the segment.
+    pub fn by(slots: &'a [Slot], probe: Probe, open: Open, identity: Identity) -> io::Result<Self> {
         Self::join(slots, probe, Some(open), identity)
     }
 

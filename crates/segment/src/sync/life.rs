@@ -42,13 +42,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    Alive,
-    Dead,
-    /// Cannot be asked now; whoever waits goes on waiting.
-    Unknown,
-}
+/// Unknown: it cannot be asked now, and whoever waits goes on waiting.
+pub use yasmin_control::uplink::Life;
 
 /// Whether the process that claimed a slot lives.
 pub trait Liveness {

@@ -383,15 +383,17 @@ impl Host {
             _ => self.segment_named(name)?,
         };
         let segment = &mut self.segments[at];
-        segment.is_removed = true;
+        let was_removed = std::mem::replace(&mut segment.is_removed, true);
+        if let Err(error) = segment.keep() {
+            segment.is_removed = was_removed;
+            return Err(format!("cannot write it down in {}: {error}", self.folder.display()));
+        }
         if force {
             for seat in &mut segment.seats {
                 seat.was_told = false;
             }
         }
-        segment
-            .keep()
-            .map_err(|error| format!("cannot write it down in {}: {error}", self.folder.display()))
+        Ok(())
     }
 
     fn segment_named(&self, name: &str) -> Result<usize, String> {

@@ -141,3 +141,22 @@ fn members_are_asked_of_where_they_are() {
     drop(member);
     assert_eq!(lab.segments.life_of(5, 4), Life::Dead);
 }
+
+/// The host says END again in each session, and a name that it freed is anybody's.
+#[test]
+fn a_name_that_was_freed_and_taken_stays_its_new_owners() {
+    let mut lab = Lab::new("taken");
+    let table = told("table", 5, HOST_ADDRESSES_START);
+    lab.give(&table).unwrap();
+    // As if somebody had it still.
+    let number = lab.segments.names[&table.name];
+    lab.segments.names.remove(&table.name);
+    lab.segments.all.get_mut(&number).unwrap().entry.is_removed = true;
+    lab.segments.create(1000, table.name, 4096, Kind::default(), || None).unwrap();
+    let why = lab.give(&table).unwrap_err();
+    assert!(why.contains("of that name by now"), "{why}");
+    lab.segments.end_given(5, 2);
+    assert_eq!((lab.names(), lab.segments.unused()), (vec!["table".to_owned()], vec![(5, 2)]));
+    lab.segments.lose(5);
+    assert_eq!(lab.names(), ["table"]);
+}
