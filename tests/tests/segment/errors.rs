@@ -162,6 +162,7 @@ fn huge_pages_are_there_or_are_not() {
     let set_aside = || -> Result<(), Error> {
         broker.create("huge", 3 << 20, huge)?;
         let segment = broker.open("huge", Rights::Write, false)?;
+        let _alone = crate::attach_alone();
         let mapping = segment.attach(At::Same)?;
         mapping.copy_in((3 << 20) - 1, &[7]).unwrap();
         // The two that are left are too few.

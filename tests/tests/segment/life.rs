@@ -28,6 +28,7 @@ fn two_processes_have_one_segment_at_one_address() {
     // And Rust programs.
     let broker = Broker::at(host.socket());
     let segment = broker.open("table", Rights::Write, false).unwrap();
+    let _alone = crate::attach_alone();
     let mapping = segment.attach(At::Same).unwrap();
     assert_eq!(format!("{:x}", mapping.as_ptr() as u64), address);
     let mut byte = [0];

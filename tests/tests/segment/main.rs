@@ -10,3 +10,10 @@ mod life;
 mod locks;
 mod restart;
 mod rights;
+
+/// For tests that attach in this process: their brokers do not know of each other, and give the same
+/// addresses.
+fn attach_alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
