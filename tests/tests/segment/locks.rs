@@ -168,7 +168,10 @@ fn once_semaphore_condition_and_barrier() {
     assert_eq!(value(&mut a, "semaphore value"), 0);
 
     b.process.say("condition wait");
+    // What the other waits for changes under the mutex that it waits with, or it may miss it.
+    value(&mut a, "mutex lock 0");
     assert_eq!(value(&mut a, "count 7"), 7);
+    value(&mut a, "mutex unlock 0");
     value(&mut a, "condition broadcast");
     assert_eq!(b.process.next_line().unwrap(), "ok 0 7");
     refused(&mut b, "condition timedwait", EPERM);

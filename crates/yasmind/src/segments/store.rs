@@ -3,9 +3,9 @@
 //! A service manager does so (systemd's file descriptor store, FDSTORE=1 of sd_notify(3)). Where
 //! there is none a process of the broker's own does, the keeper, which understands the same
 //! messages. It is started with the first segment, and ends when it has nothing and nobody to
-//! keep it for, or nobody can find it any more. Files would do without it, but a file's size cannot be sealed; and processes that
-//! have a segment could bring it back, but then one that nobody has at that time would be lost, and
-//! the broker would have to believe them.
+//! keep it for, or nobody can find it any more. Files would do without it, but a file's size
+//! cannot be sealed; and processes that have a segment could bring it back, but then one that
+//! nobody has at that time would be lost, and the broker would have to believe them.
 
 use crate::sys::sockopt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
