@@ -42,6 +42,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
+#include <linux/workqueue.h>
 #include <asm/sync_bitops.h>
 
 #include "ivshmem.h"
@@ -425,11 +426,72 @@ static const struct file_operations control_ops = {
 
 /* ---- The PCI device ---- */
 
+static const struct pci_device_id ids[] = {
+	{ PCI_DEVICE(0x1af4, 0x1110) },
+	{ 0 }
+};
+MODULE_DEVICE_TABLE(pci, ids);
+
+static bool lacks_room(struct pci_dev *pci)
+{
+	return !pci->resource[BAR].parent;
+}
+
+/* What finds no room now gets none. */
+static bool is_making_room;
+
+/* A device behind a port that has no addresses for its memory; referenced. */
+static struct pci_dev *find_without_room(void)
+{
+	struct pci_dev *pci = NULL;
+
+	while ((pci = pci_get_device(ids[0].vendor, ids[0].device, pci)))
+		if (pci->bus->self && lacks_room(pci))
+			return pci;
+	return NULL;
+}
+
+/*
+ * Firmware leaves an empty port 2 MiB of addresses, unless it is told to reserve more, and hot-plugging
+ * by ACPI takes what is there, and forgets what finds no place. So the device is found anew, and its
+ * port's window becomes larger. Not in probe(), since whoever plugs holds the lock.
+ */
+static void make_room(struct work_struct *work)
+{
+	struct pci_dev *pci, *ports[16];
+	size_t count = 0;
+
+	pci_lock_rescan_remove();
+	while (count < ARRAY_SIZE(ports) && (pci = find_without_room())) {
+		ports[count++] = pci_dev_get(pci->bus->self);
+		pci_stop_and_remove_bus_device(pci);
+		pci_dev_put(pci);
+	}
+	WRITE_ONCE(is_making_room, true);
+	while (count) {
+		pci = ports[--count];
+		pci_scan_child_bus(pci->subordinate);
+		pci_assign_unassigned_bridge_resources(pci);
+		pci_bus_add_devices(pci->subordinate);
+		pci_dev_put(pci);
+	}
+	WRITE_ONCE(is_making_room, false);
+	pci_unlock_rescan_remove();
+}
+static DECLARE_WORK(room_work, make_room);
+
 static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 {
 	struct region *region;
 	int error;
 
+	if (lacks_room(pci)) {
+		if (READ_ONCE(is_making_room))
+			pci_warn(pci, "no addresses for its memory: reserve some at its port (pref64-reserve)\n");
+		else
+			schedule_work(&room_work);
+		return -ENODEV;
+	}
 	error = pci_enable_device_mem(pci);
 	if (error)
 		return error;
@@ -516,19 +578,25 @@ static void remove(struct pci_dev *pci)
 	pci_disable_device(pci);
 }
 
-static const struct pci_device_id ids[] = {
-	{ PCI_DEVICE(0x1af4, 0x1110) },
-	{ 0 }
-};
-MODULE_DEVICE_TABLE(pci, ids);
-
 static struct pci_driver region_driver = {
 	.name = "yasmin-ivshmem",
 	.id_table = ids,
 	.probe = probe,
 	.remove = remove,
 };
-module_pci_driver(region_driver);
+
+static int __init region_init(void)
+{
+	return pci_register_driver(&region_driver);
+}
+module_init(region_init);
+
+static void __exit region_exit(void)
+{
+	pci_unregister_driver(&region_driver);
+	cancel_work_sync(&room_work);
+}
+module_exit(region_exit);
 
 MODULE_DESCRIPTION("Slices of memory that two KVM guests map, for YASMIN");
 MODULE_LICENSE("GPL");

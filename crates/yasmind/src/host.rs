@@ -16,6 +16,7 @@ mod desk;
 mod grants;
 mod kept;
 mod leaving;
+mod libvirt;
 mod losses;
 mod pairs;
 mod plugging;
@@ -29,9 +30,10 @@ mod stream;
 use crate::cli::Args;
 use crate::segments::Addresses;
 use anyhow::Context;
-use config::GuestConfig;
+use config::{Config, GuestConfig, Monitor};
 use desk::Desk;
 use leaving::Left;
+use libvirt::{Domain, Libvirt};
 use losses::Losses;
 use pairs::{GuestEnd, Outcome, Pairs, Pending};
 use plugging::{FREED_WITHIN, Part, Plug, Spot};
@@ -70,6 +72,8 @@ const PENDING_MAX: usize = 1024;
 struct Guest {
     config: GuestConfig,
     qmp: Qmp<plugging::Purpose>,
+    /// QEMU's process, if libvirt says it; else it is who listens at the QMP socket.
+    qemu_pid: u32,
     /// Devices and memory of ours that its QEMU has are known.
     is_known: bool,
     port: Stream,
@@ -81,6 +85,36 @@ struct Guest {
     remind_after: Duration,
     /// It has said something in this session.
     is_heard: bool,
+}
+
+impl Guest {
+    fn new(config: GuestConfig, now: Instant) -> Self {
+        let monitor = match &config.monitor {
+            Monitor::Socket(path) => Stream::new(path.clone(), now),
+            Monitor::Libvirt => Stream::over(None, now),
+        };
+        let port = config.port.clone();
+        let port = port.map_or_else(|| Stream::over(None, now), |path| Stream::new(path, now));
+        Self {
+            qmp: Qmp::new(monitor),
+            qemu_pid: 0,
+            port,
+            config,
+            is_known: false,
+            session: 0,
+            remind_at: now,
+            remind_after: REMIND_AFTER,
+            is_heard: false,
+        }
+    }
+
+    /// 0: nobody that can be seen here.
+    fn qemu_pid(&self) -> u32 {
+        match self.config.monitor {
+            Monitor::Socket(_) => self.qmp.stream.peer_pid(),
+            Monitor::Libvirt => self.qemu_pid,
+        }
+    }
 }
 
 /// A region, in both guests.
@@ -141,7 +175,9 @@ pub struct Host {
     first_class: u8,
     memory_limit: u64,
     guest_limit: u64,
+    /// None is ever taken out: their numbers stay what they are.
     guests: Vec<Guest>,
+    libvirt: Option<Libvirt>,
     shared: Vec<Shared>,
     segments: Vec<Segment>,
     /// Of segments.
@@ -162,7 +198,7 @@ pub struct Host {
 pub fn run(args: &Args, file: &Path) -> anyhow::Result<()> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let guests = config::parse(&text).with_context(|| file.display().to_string())?;
+    let config = config::parse(&text).with_context(|| file.display().to_string())?;
     let (signals, signal_end) = UnixStream::pair().context("cannot make a socket pair")?;
     signals.set_nonblocking(true)?;
     for signal in [libc::SIGTERM, libc::SIGINT] {
@@ -177,7 +213,13 @@ pub fn run(args: &Args, file: &Path) -> anyhow::Result<()> {
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .with_context(|| format!("another broker serves {}", folder.display()))?;
     let limit = args.memory_limit.unwrap_or_else(crate::memory::default_limit_bytes);
+    let Config { guests, libvirt } = config;
     let mut host = Host::new(args, folder, guests, limit);
+    if let Some(uri) = libvirt {
+        host.libvirt = Some(Libvirt::start(&uri)?);
+        // First: what is found belongs to guests.
+        host.hear_libvirt(Instant::now());
+    }
     host.find_regions();
     host.find_segments();
     host.find_left();
@@ -231,16 +273,6 @@ fn random() -> u64 {
 impl Host {
     fn new(args: &Args, folder: PathBuf, guests: Vec<GuestConfig>, memory_limit: u64) -> Self {
         let now = Instant::now();
-        let guest = |config: GuestConfig| Guest {
-            qmp: Qmp::new(config.qmp.clone(), now),
-            port: Stream::new(config.port.clone(), now),
-            config,
-            is_known: false,
-            session: 0,
-            remind_at: now,
-            remind_after: REMIND_AFTER,
-            is_heard: false,
-        };
         let class = args.max_class.min(args.host_class);
         Self {
             folder,
@@ -248,7 +280,8 @@ impl Host {
             first_class: args.first_class().min(class),
             memory_limit,
             guest_limit: args.user_limit.unwrap_or(memory_limit / 2),
-            guests: guests.into_iter().map(guest).collect(),
+            guests: guests.into_iter().map(|config| Guest::new(config, now)).collect(),
+            libvirt: None,
             shared: Vec::new(),
             segments: Vec::new(),
             addresses: Addresses::of_host(),
@@ -308,6 +341,8 @@ impl Host {
                 fds.push(PollFd::from_borrowed_fd(fd, events));
             }
         }
+        let libvirt = self.libvirt.iter().map(Libvirt::watched);
+        fds.extend(libvirt.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         for (fd, events) in self.desk.iter().flat_map(Desk::watched) {
             fds.push(PollFd::from_borrowed_fd(fd, events));
         }
@@ -336,6 +371,7 @@ impl Host {
     }
 
     fn turn(&mut self, now: Instant) {
+        self.hear_libvirt(now);
         for number in 0..self.guests.len() {
             for heard in self.guests[number].qmp.turn(now) {
                 self.heard(number, heard, now);
@@ -350,6 +386,44 @@ impl Host {
         self.hear_desk(now);
         self.look_at_regions(now);
         self.answer_desk(now);
+    }
+
+    fn hear_libvirt(&mut self, now: Instant) {
+        for domain in self.libvirt.as_mut().map_or_else(Vec::new, Libvirt::news) {
+            self.meet(domain, now);
+        }
+    }
+
+    /// A guest that libvirt has, or that it runs now.
+    fn meet(&mut self, domain: Domain, now: Instant) {
+        let Domain { name, slots, begun } = domain;
+        let number = self.guests.iter().position(|guest| guest.config.name == name);
+        let number = number.unwrap_or_else(|| {
+            let (monitor, port) = (Monitor::Libvirt, None);
+            self.guests.push(Guest::new(
+                GuestConfig { name, monitor, port, slots: Vec::new() },
+                now,
+            ));
+            self.guests.len() - 1
+        });
+        let guest = &mut self.guests[number];
+        if guest.config.monitor != Monitor::Libvirt {
+            let name = &guest.config.name;
+            crate::rarely::warn!("libvirt has a guest {name}, too: that of the file counts");
+            return;
+        }
+        guest.config.slots = slots;
+        let Some(begun) = begun else { return };
+        tracing::info!("libvirt runs guest {}", guest.config.name);
+        // The QEMU that it had before has ended.
+        if guest.qmp.is_up() {
+            self.heard(number, Heard::Down, now);
+        }
+        self.forget_guest(number);
+        let guest = &mut self.guests[number];
+        guest.qmp = Qmp::new(Stream::over(Some(begun.monitor), now));
+        guest.qemu_pid = begun.qemu_pid;
+        guest.port = Stream::new(begun.port, now);
     }
 
     /// A new session with a guest's broker.

@@ -36,6 +36,13 @@ impl Qemu {
         let (_, rest) = stat.rsplit_once(')')?;
         Some(Self { pid, began: rest.split_whitespace().nth(19)?.parse().ok()? })
     }
+
+    /// Who runs it (its effective user).
+    pub fn user(self) -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        users.split_whitespace().nth(1)?.parse().ok()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -113,8 +113,8 @@ impl Host {
         }
     }
 
-    fn qemu_of(&self, guest: usize) -> Option<Qemu> {
-        Qemu::of_process(self.guests[guest].qmp.stream.peer_pid())
+    pub(super) fn qemu_of(&self, guest: usize) -> Option<Qemu> {
+        Qemu::of_process(self.guests[guest].qemu_pid())
     }
 
     /// A guest's QEMU answers.

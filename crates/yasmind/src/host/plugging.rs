@@ -14,7 +14,7 @@
 //! only read it: so what an earlier broker left is known by its names.
 
 use super::qmp::Heard;
-use super::region::REGION_BYTES;
+use super::region::{REGION_BYTES, let_open};
 use super::segment::Segment;
 use super::{FAILED_FOR, FromHost, Host, Shared};
 use serde_json::{Value, json};
@@ -247,6 +247,9 @@ impl Host {
         match part {
             Part::Absent if is_wanted && is_due => {
                 let Some(slot) = self.free_slot(guest) else { return };
+                if let Some(qemu) = self.qemu_of(guest) {
+                    let_open(&path, qemu);
+                }
                 let mut arguments = json!({
                     "qom-type": "memory-backend-file", "id": memory_id(number, &slot, is_read_only),
                     "mem-path": path, "size": bytes, "share": true,

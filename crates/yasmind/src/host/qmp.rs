@@ -5,7 +5,6 @@
 use super::stream::{Stream, Turn};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// What QEMU said; `P` is what the caller asked it for.
@@ -30,8 +29,8 @@ pub struct Qmp<P> {
 }
 
 impl<P> Qmp<P> {
-    pub fn new(path: PathBuf, now: Instant) -> Self {
-        Self { stream: Stream::new(path, now), is_up: false, next: 0, asked: HashMap::new() }
+    pub fn new(stream: Stream) -> Self {
+        Self { stream, is_up: false, next: 0, asked: HashMap::new() }
     }
 
     pub const fn is_up(&self) -> bool {
@@ -101,7 +100,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("yasmin-qmp-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
-        let mut qmp: Qmp<&str> = Qmp::new(path.clone(), Instant::now());
+        let mut qmp: Qmp<&str> = Qmp::new(Stream::new(path.clone(), Instant::now()));
         assert_eq!(qmp.turn(Instant::now()), []);
         let (mut socket, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();

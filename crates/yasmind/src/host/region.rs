@@ -4,6 +4,7 @@
 //! channels, its guests. Nothing is read from the file, since the guests write it.
 
 use super::grants::Grants;
+use super::kept::Qemu;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -39,6 +40,29 @@ pub fn check_room(folder: &Path, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets the user of a QEMU open a file of this process's. Where it may not, QEMU says so.
+pub fn let_open(path: &Path, qemu: Qemu) {
+    let Some(user) = qemu.user() else { return };
+    let owner = match rustix::fs::stat(path) {
+        Ok(stat) => stat.st_uid,
+        Err(_) => return,
+    };
+    if owner == user || user == 0 {
+        return;
+    }
+    if owner != rustix::process::geteuid().as_raw() {
+        crate::rarely::warn!(
+            "users {owner} and {user} run the QEMUs of guests that are to share memory, and only \
+             one of them may open it: have one user run both"
+        );
+        return;
+    }
+    // Whoever may open it may do with it what the guest may.
+    if let Err(error) = rustix::fs::chown(path, Some(rustix::fs::Uid::from_raw(user)), None) {
+        crate::rarely::warn!("cannot let user {user} open {}: {error}", path.display());
+    }
+}
+
 /// What the first page of plugged memory says of it.
 pub fn identity(number: u64, bytes: u64) -> [u8; 32] {
     let mut first = [0; 32];
@@ -50,17 +74,18 @@ pub fn identity(number: u64, bytes: u64) -> [u8; 32] {
 }
 
 fn name(number: u64, class: u8, guests: &[String; 2]) -> String {
-    format!("region-{number:016x}-{class}-{}-{}", guests[0], guests[1])
+    format!("region-{number:016x}-{class}-{}+{}", guests[0], guests[1])
 }
 
 /// What a file's name says: number, class, guests.
 pub fn parse_name(name: &str) -> Option<(u64, u8, [String; 2])> {
-    let mut parts = name.strip_prefix("region-")?.split('-');
-    let number = u64::from_str_radix(parts.next()?, 16).ok()?;
-    let class: u8 = parts.next()?.parse().ok()?;
-    let guests = [parts.next()?.to_owned(), parts.next()?.to_owned()];
-    let is_whole = parts.next().is_none() && class <= yasmin_wire::layout::MAX_CLASS;
-    is_whole.then_some((number, class, guests))
+    let (number, rest) = name.strip_prefix("region-")?.split_once('-')?;
+    let number = u64::from_str_radix(number, 16).ok()?;
+    let (class, guests) = rest.split_once('-')?;
+    let class: u8 = class.parse().ok()?;
+    let (a, b) = guests.split_once('+')?;
+    let is_known = class <= yasmin_wire::layout::MAX_CLASS && !b.contains('+');
+    is_known.then(|| (number, class, [a.to_owned(), b.to_owned()]))
 }
 
 fn slice_count(class: u8) -> usize {
@@ -210,7 +235,10 @@ mod tests {
         assert_eq!(text, [0; 6]);
         let file_name = region.path.file_name().unwrap().to_str().unwrap().to_owned();
         assert_eq!(parse_name(&file_name), Some((7, 9, guests)));
-        assert_eq!(parse_name("region-7-10-a-b"), None);
+        assert_eq!(parse_name("region-7-10-a+b"), None);
+        assert_eq!(parse_name("region-7-9-a-b"), None);
+        let dashes = ["web-1".to_owned(), "db-2".to_owned()];
+        assert_eq!(parse_name(&name(7, 9, &dashes)), Some((7, 9, dashes)));
         let mut again = Region::adopt(&folder, &file_name, 500).unwrap();
         again.told(1, &[(offsets[0], 100), (offsets[0] + 1, 5)]);
         assert_eq!(again.take().unwrap(), None);

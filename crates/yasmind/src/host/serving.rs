@@ -133,9 +133,9 @@ impl Host {
         }
         if let Some(guest) = guests.map(|guest| &self.guests[guest]).iter().find(|g| !g.is_known) {
             return Err(Trouble::Later(format!(
-                "QEMU of {} does not answer at {}; is it there, and is nobody else connected?",
+                "QEMU of {} does not answer {}; is it there, and is nobody else connected?",
                 guest.config.name,
-                guest.config.qmp.display()
+                guest.config.monitor
             )));
         }
         // What is about to go makes room.

@@ -12,8 +12,16 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// More than that is neither kept nor waits to be written: the other side is broken.
 const BUFFER_BYTES: usize = 4 << 20;
 
+/// Where the other end is.
+enum Way {
+    /// Somebody listens there, now or later.
+    Path(PathBuf),
+    /// It is connected: there is this one socket, and no other when that is lost.
+    Given(Option<UnixStream>),
+}
+
 pub struct Stream {
-    path: PathBuf,
+    way: Way,
     socket: Option<UnixStream>,
     pub inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -29,8 +37,17 @@ pub enum Turn {
 }
 
 impl Stream {
-    pub fn new(path: PathBuf, now: Instant) -> Self {
-        Self { path, socket: None, inbox: Vec::new(), outbox: Vec::new(), again_at: now }
+    pub const fn new(path: PathBuf, now: Instant) -> Self {
+        Self::by(Way::Path(path), now)
+    }
+
+    /// By a socket that is connected. `None`: there is nobody.
+    pub const fn over(socket: Option<UnixStream>, now: Instant) -> Self {
+        Self::by(Way::Given(socket), now)
+    }
+
+    const fn by(way: Way, now: Instant) -> Self {
+        Self { way, socket: None, inbox: Vec::new(), outbox: Vec::new(), again_at: now }
     }
 
     /// Who listened at the other end, by process; 0: nobody that can be seen here.
@@ -41,7 +58,8 @@ impl Stream {
 
     /// When to call `turn` though nothing is ready; `None` while it is connected.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.socket.is_none().then_some(self.again_at)
+        let is_over = matches!(self.way, Way::Given(None));
+        (self.socket.is_none() && !is_over).then_some(self.again_at)
     }
 
     pub fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
@@ -66,8 +84,12 @@ impl Stream {
             return Turn::Same;
         }
         self.again_at = now + AGAIN_AFTER;
-        // A Unix socket's connect waits only for a listener whose queue is full: QEMU's is not.
-        let Ok(socket) = UnixStream::connect(&self.path) else { return Turn::Same };
+        let socket = match &mut self.way {
+            // A Unix socket's connect waits only for a listener whose queue is full: QEMU's is not.
+            Way::Path(path) => UnixStream::connect(path).ok(),
+            Way::Given(socket) => socket.take(),
+        };
+        let Some(socket) = socket else { return Turn::Same };
         if socket.set_nonblocking(true).is_err() {
             return Turn::Same;
         }

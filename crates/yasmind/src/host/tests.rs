@@ -269,8 +269,8 @@ impl Lab {
     fn host(folder: &Path, args: &Args, machines: &[Machine]) -> Host {
         let guests = NAMES.iter().zip(machines).map(|(name, machine)| GuestConfig {
             name: (*name).to_owned(),
-            qmp: machine.qmp.path.clone(),
-            port: machine.port.path.clone(),
+            monitor: Monitor::Socket(machine.qmp.path.clone()),
+            port: Some(machine.port.path.clone()),
             // One for each other guest.
             slots: (1..machines.len()).map(|number| format!("slot{number}")).collect(),
         });
@@ -463,6 +463,46 @@ fn a_guest_that_ends_gets_memory_when_it_is_back() {
     lab.turns(100);
     assert!(lab.host.is_empty());
     assert_ne!(lab.connect().region, before.region);
+}
+
+/// Guest `a` is in the file, and `b` one of libvirt's that is defined, and runs, and runs anew.
+#[test]
+fn guests_of_libvirt_come_and_go() {
+    let mut lab = Lab::new("libvirt");
+    lab.host = Lab::host(&lab.folder, &lab.args, &lab.machines[..1]);
+    let domain = |name: &str, begun: Option<&Machine>| Domain {
+        name: name.into(),
+        slots: vec!["pci.9".into()],
+        begun: begun.map(|machine| libvirt::Begun {
+            qemu_pid: 0,
+            port: machine.port.path.clone(),
+            monitor: UnixStream::connect(&machine.qmp.path).unwrap(),
+        }),
+    };
+    lab.host.guests[0].config.slots = vec!["slot1".into()];
+    lab.host.meet(domain("b", None), lab.now);
+    lab.turns(5);
+    assert!(!lab.host.guests[1].qmp.is_up());
+    let begins = domain("b", Some(&lab.machines[1]));
+    lab.host.meet(begins, lab.now);
+    lab.turns(100);
+    let first = lab.connect();
+    // It runs anew, and that is heard of before its monitor closes.
+    let folder = lab.folder.clone();
+    let before = std::mem::replace(&mut lab.machines[1], Machine::new(&folder, "b"));
+    let begins = domain("b", Some(&lab.machines[1]));
+    lab.host.meet(begins, lab.now);
+    lab.turns(100);
+    let second = lab.connect();
+    assert_ne!(first.region, second.region);
+    drop(before);
+    lab.turns(5);
+    assert_eq!(lab.connect().region, second.region);
+    // Who is in the file is not libvirt's.
+    let other = domain("a", Some(&lab.machines[1]));
+    lab.host.meet(other, lab.now);
+    lab.turns(5);
+    assert_eq!((lab.host.guests.len(), lab.connect().region), (2, second.region));
 }
 
 #[test]
