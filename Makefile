@@ -17,7 +17,7 @@
 # make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
 # make vm-bench       what paths between the guests give, in virtual time
 # make vm-lab         MPI and OpenMP in guests, by Xen's scheduler and virtual CPUs: VM="--machines credit2"; by hand
-# make kvm-test       QEMU guests that share memory, and checks inside; by hand
+# make kvm-test       QEMU guests that share memory, and checks inside; with YASMIN_VM_LIBVIRT=1 libvirt runs them; by hand
 # make kvm-migrations  a guest moves again and again under checked streams: VM="--moves 100"; by hand
 # make kvm-bench      programs in two such guests: virtio-net against yasmin run; VM="--rounds 3"; by hand
 # make kvm-lab        MPI and OpenMP in one and two such guests, by virtio-net and by rings; by hand

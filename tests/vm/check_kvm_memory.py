@@ -18,12 +18,14 @@ def make_region(magic=b"YASMINRG"):
     number = int.from_bytes(os.urandom(8), "little")
     path = os.path.join(kvm.REGIONS, f"by-hand-{number:016x}")
     with open(path, "wb") as file:
+        # Whoever runs QEMU.
+        os.chmod(path, 0o666)
         file.truncate(REGION_BYTES)
         file.write(struct.pack("<8sIIQQ", magic, 1, 0, number, REGION_BYTES))
     return path, number
 
 
-def plug(guest, path, slot="slot2"):
+def plug(guest, path, slot=kvm.LAST_SLOT):
     """Gives a guest a file's memory; the device's name."""
     global names
     names += 1

@@ -4,6 +4,7 @@ These need the command, the broker and the library built (make build).
 """
 import json
 import os
+import socket
 import subprocess
 import time
 
@@ -31,6 +32,20 @@ def host_up():
     with open(HOST_LOG, "a") as log:
         host = subprocess.Popen([os.path.join(BUILT, "yasmind"), "--host", kvm.HOSTS, "--host-memory", kvm.REGIONS,
                                  "--host-socket", HOST_SOCKET, "--memory-limit", "1G"], stderr=log, start_new_session=True)
+    await_answer(HOST_SOCKET)
+
+
+def await_answer(path, timeout_s=10):
+    """Until somebody listens there."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with socket.socket(socket.AF_UNIX) as question:
+            try:
+                return question.connect(path)
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise Failed(f"nobody listens at {path}: {error}") from error
+        time.sleep(0.02)
 
 
 def host_down(timeout_s=20):

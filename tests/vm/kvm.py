@@ -10,7 +10,7 @@
 
 Emulated, so it needs no /dev/kvm. Each guest has a tap on a bridge in a network namespace of the lab's, a
 QMP socket, a virtio-serial port org.yasmin.0 and root ports for devices to be plugged into. The guests end by
-themselves after their lifetime (default: an hour).
+themselves after their lifetime (default: an hour). With YASMIN_VM_LIBVIRT=1 libvirt runs them: libvirt.py.
 """
 import argparse
 import ctypes
@@ -25,16 +25,20 @@ import subprocess
 import sys
 import time
 
-os.environ.setdefault("YASMIN_VM_RUN", "kvm")
+BY_LIBVIRT = os.environ.get("YASMIN_VM_LIBVIRT") == "1"
+os.environ.setdefault("YASMIN_VM_RUN", "libvirt" if BY_LIBVIRT else "kvm")
 import lab  # noqa: E402
+import libvirt  # noqa: E402
 from lab import GUESTS, RUN, STATE, Lost, execute, fail, say  # noqa: E402
 
 # Of this lab alone: another YASMIN_VM_RUN can be up beside it.
 NAMESPACE = f"yasmin-{os.path.basename(RUN)}"
 IMAGES = os.path.join(RUN, "images")
 HOSTS = os.path.join(RUN, "hosts")
-REGIONS = os.path.join(RUN, "regions")
+REGIONS = "/dev/shm/yasmin-vm" if BY_LIBVIRT else os.path.join(RUN, "regions")
 SLOTS = 3
+# For devices that checks plug by hand.
+LAST_SLOT = libvirt.SLOT if BY_LIBVIRT else f"slot{SLOTS - 1}"
 BOOT_TIMEOUT_S = 180
 
 
@@ -48,6 +52,8 @@ def qmp_path(name):
 
 def check_path(name):
     """A second QMP socket, for the tests: the host's broker has the first one for itself."""
+    if BY_LIBVIRT:
+        return libvirt.check_path(name)
     return os.path.join(RUN, f"{name}.qmp2")
 
 
@@ -127,6 +133,12 @@ def bridge():
 def boot(name, port, options, saved=None):
     """Starts a guest, from the file to which it was saved if there is one; its pid."""
     number = GUESTS.index(name)
+    append = f"console=ttyS0 quiet mitigations=off lab.name={name} lab.address={address(name)}"
+    if BY_LIBVIRT:
+        # What tells lab.alive() that it is ours.
+        append += f" lab.run={RUN}/"
+        return libvirt.create(name, libvirt.describe(name, number + 1, options.memory, append, port,
+                                                     console_path(name), check_path(name)))
     fd = tap(f"tap-{name}")
     # maxcpus=2: with one CPU the emulator drops the fences and the atomicity that memory shared with another
     # emulator needs. acpi-pci-hotplug: no 5 s that a person has to take back an unplugging.
@@ -141,7 +153,7 @@ def boot(name, port, options, saved=None):
         "-qmp", f"unix:{qmp_path(name)},server=on,wait=off", "-qmp", f"unix:{check_path(name)},server=on,wait=off",
         "-serial", f"file:{console_path(name)}",
         "-kernel", f"{IMAGES}/kvm-vmlinuz", "-initrd", f"{IMAGES}/kvm-guest.cpio",
-        "-append", f"console=ttyS0 quiet mitigations=off lab.name={name} lab.address={address(name)}",
+        "-append", append,
     ]
     if saved:
         command += ["-incoming", f"exec:cat {saved}"]
@@ -184,11 +196,16 @@ def up(options):
     shutil.rmtree(REGIONS, ignore_errors=True)
     names = list(GUESTS[: options.guests])
     ports = dict(zip(names, lab.free_ports(len(names))))
-    bridge()
+    if BY_LIBVIRT:
+        libvirt.start(IMAGES)
+    else:
+        bridge()
     pids = {name: boot(name, ports[name], options) for name in names}
     slots = ",".join(f"slot{slot}" for slot in range(SLOTS))
     with open(HOSTS, "w") as file:
-        for name in names:
+        if BY_LIBVIRT:
+            file.write("libvirt\n")
+        for name in names if not BY_LIBVIRT else []:
             file.write(f"{name} qmp={qmp_path(name)} port={port_path(name)} slots={slots}\n")
     with open(STATE, "w") as file:
         json.dump({"pids": pids, "ports": ports, "options": vars(options)}, file)
@@ -199,6 +216,8 @@ def again(name, saved=None):
     """Ends a guest, without a word to it, and boots it anew, or lets it go on from where it was saved."""
     with open(STATE) as file:
         state = json.load(file)
+    if BY_LIBVIRT:
+        libvirt.destroy(name)
     kill(state["pids"][name])
     subprocess.run(["ip", "-n", NAMESPACE, "link", "del", f"tap-{name}"], stderr=subprocess.DEVNULL)
     state["pids"][name] = boot(name, state["ports"][name], argparse.Namespace(**state["options"]), saved)
@@ -233,6 +252,14 @@ def move(name, timeout_s=60):
     It is stopped first. The emulator (not KVM) forgets some pages that a running guest writes while it is saved: in
     QEMU 7.2 149 pages of 768 MiB in one save, of which the source had newer ones than what was loaded.
     """
+    if BY_LIBVIRT:
+        with open(STATE) as file:
+            state = json.load(file)
+        state["pids"][name] = libvirt.move(name)
+        with open(STATE, "w") as file:
+            json.dump(state, file)
+        await_guests([name], state["ports"], state["pids"])
+        return
     saved = os.path.join(RUN, f"{name}.saved")
     # QEMU is done before the pipe's reader is.
     part = saved + ".part"
@@ -275,6 +302,8 @@ def down(quiet=False):
         if not quiet:
             say("nothing is up")
         return
+    if BY_LIBVIRT:
+        libvirt.down(pids)
     for pid in pids.values():
         kill(pid)
     subprocess.run(["ip", "netns", "del", NAMESPACE], stderr=subprocess.DEVNULL)

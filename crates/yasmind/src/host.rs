@@ -400,10 +400,8 @@ impl Host {
         let number = self.guests.iter().position(|guest| guest.config.name == name);
         let number = number.unwrap_or_else(|| {
             let (monitor, port) = (Monitor::Libvirt, None);
-            self.guests.push(Guest::new(
-                GuestConfig { name, monitor, port, slots: Vec::new() },
-                now,
-            ));
+            self.guests
+                .push(Guest::new(GuestConfig { name, monitor, port, slots: Vec::new() }, now));
             self.guests.len() - 1
         });
         let guest = &mut self.guests[number];

@@ -370,6 +370,8 @@ impl Uplink {
                 for number in self.regions.keys().copied().collect::<Vec<_>>() {
                     self.tell_of(number);
                 }
+                // The host hears that somebody is here, though there be nothing else to say.
+                self.send(ToHost::Region { region: 0 });
                 self.look(now);
                 said.push(Said::Begun);
             }

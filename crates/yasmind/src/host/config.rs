@@ -120,7 +120,9 @@ mod tests {
         let monitor = Monitor::Socket("/a".into());
         let web = GuestConfig { name: "web-1".into(), monitor, port: Some("/b".into()), slots };
         assert_eq!(config, Config { guests: vec![web], libvirt: None });
-        for (text, uri) in [("libvirt", LIBVIRT_URI), ("libvirt qemu:///session #", "qemu:///session")] {
+        for (text, uri) in
+            [("libvirt", LIBVIRT_URI), ("libvirt qemu:///session #", "qemu:///session")]
+        {
             assert_eq!(parse(text).unwrap().libvirt.as_deref(), Some(uri));
         }
     }

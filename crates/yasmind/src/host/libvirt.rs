@@ -176,9 +176,12 @@ impl Watcher {
             loop {
                 match lines.recv_timeout(TICK) {
                     Ok(line) => {
-                        if let Some(event) = Event::parse(&line) {
+                        for line in std::iter::once(line).chain(lines.try_iter()) {
+                            let Some(event) = Event::parse(&line) else { continue };
                             self.pass_on(&event);
                             changed.insert(event.domain.to_owned());
+                        }
+                        if !changed.is_empty() {
                             // Now, and once more when what began is over.
                             self.look(&changed);
                             look_at = Instant::now() + SETTLED_AFTER;

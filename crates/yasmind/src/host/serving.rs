@@ -134,8 +134,7 @@ impl Host {
         if let Some(guest) = guests.map(|guest| &self.guests[guest]).iter().find(|g| !g.is_known) {
             return Err(Trouble::Later(format!(
                 "QEMU of {} does not answer {}; is it there, and is nobody else connected?",
-                guest.config.name,
-                guest.config.monitor
+                guest.config.name, guest.config.monitor
             )));
         }
         // What is about to go makes room.

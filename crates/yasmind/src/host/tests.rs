@@ -71,6 +71,8 @@ struct Machine {
     answers: bool,
     /// The guest's broker runs.
     is_up: bool,
+    /// It does not answer when a session begins.
+    is_deaf: bool,
     session: u64,
     /// Grants of this guest's, by region and offset.
     held: HashMap<(u64, u64), u64>,
@@ -94,6 +96,7 @@ impl Machine {
             keeps_blocks: 0,
             answers: true,
             is_up: true,
+            is_deaf: false,
             session: 0,
             held: HashMap::new(),
             channels: Vec::new(),
@@ -202,6 +205,9 @@ impl Machine {
                 self.session = session_of(raw);
                 for device in self.devices.clone() {
                     self.tell(region_of(&device));
+                }
+                if !self.is_deaf {
+                    self.say(ToHost::Region { region: 0 });
                 }
             }
             _ if session_of(raw) != self.session => {}
@@ -483,6 +489,8 @@ fn guests_of_libvirt_come_and_go() {
     lab.host.meet(domain("b", None), lab.now);
     lab.turns(5);
     assert!(!lab.host.guests[1].qmp.is_up());
+    // A broker that has nothing to say is there all the same.
+    assert!(lab.host.guests[0].is_heard && !lab.host.guests[1].is_heard);
     let begins = domain("b", Some(&lab.machines[1]));
     lab.host.meet(begins, lab.now);
     lab.turns(100);
@@ -541,6 +549,7 @@ fn a_guest_that_missed_a_sessions_beginning_is_told_again() {
 #[test]
 fn a_guest_that_stays_in_another_session_is_told_ever_more_rarely() {
     let mut lab = Lab::new("rarely");
+    lab.machines[0].is_deaf = true;
     lab.turns(100);
     for _ in 0..2 {
         // Heard in its session, it is told soon again.

@@ -43,6 +43,8 @@ impl Lab {
 }
 
 const BEGIN: FromHost = FromHost::Begin { version: UPLINK_VERSION };
+/// What answers it.
+const HERE: ToHost = ToHost::Region { region: 0 };
 const NUMBERS: Numbers = Numbers { connector: 1, acceptor: 2 };
 
 fn offer(id: u64) -> ToHost {
@@ -56,7 +58,7 @@ fn the_last_of_two_sessions_that_begin_at_once_counts() {
     let said = lab.say(&[(5, BEGIN), (6, BEGIN)]);
     assert!(matches!(said[..], [Said::Begun]));
     lab.uplink.offer(7, Role::Connector, NUMBERS);
-    assert_eq!(lab.heard(), [(6, offer(7))]);
+    assert_eq!(lab.heard(), [(5, HERE), (6, HERE), (6, offer(7))]);
 }
 
 #[test]
@@ -81,7 +83,7 @@ fn a_message_in_pieces_is_one() {
         lab.uplink.turn(Instant::now());
     }
     lab.uplink.offer(7, Role::Connector, NUMBERS);
-    assert_eq!(lab.heard(), [(9, offer(7))]);
+    assert_eq!(lab.heard(), [(9, HERE), (9, offer(7))]);
 }
 
 #[test]
@@ -113,6 +115,7 @@ fn what_the_host_says_of_segments_is_passed_on() {
     lab.uplink.answer_probe(1, Life::Unknown);
     lab.uplink.unused(9, 2);
     let wanted = [
+        HERE,
         ToHost::Probe { id: 7, region: 9, slot: 3 },
         ToHost::Life { id: 1, life: Life::Unknown },
         ToHost::Unused { region: 9, number: 2 },

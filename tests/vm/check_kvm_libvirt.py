@@ -1,0 +1,57 @@
+"""KVM guests that libvirt runs: what only libvirt does. The other checks are of such guests, too (YASMIN_VM_LIBVIRT=1)."""
+import json
+import os
+import time
+
+import check_kvm_host
+import check_kvm_rings as rings
+import libvirt
+from check import Failed, check, run
+
+
+def await_status(wanted, timeout_s=40):
+    """Until the host's broker says so of its guests: name, QEMU and broker are there."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        guests = json.loads(check_kvm_host.host("status", "--json"))["guests"]
+        now = sorted((guest["name"], guest["has_qemu"], guest["has_broker"]) for guest in guests)
+        if now == wanted:
+            return
+        if time.monotonic() > deadline:
+            raise Failed(f"guests: {now}, not {wanted}")
+        time.sleep(0.2)
+
+
+@check
+def a_guest_of_libvirt_gets_its_port_while_it_runs():
+    """It is none of the host's before. Its broker starts when there is a port, as the guest's package sees to."""
+    rings.brokers_up()
+    rings.host_down()
+    port = os.path.join(libvirt.OPEN, "port.xml")
+    with open(port, "w") as file:
+        file.write(libvirt.PORT)
+    libvirt.virsh("detach-device-alias", "b", libvirt.ALIAS, "--live")
+    rings.host_up()
+    await_status([("a", True, True)])
+    run("b", "killall yasmind; while pidof yasmind >/dev/null; do usleep 20000; done")
+    libvirt.virsh("attach-device", "b", port, "--live")
+    run("b", "until grep -q org.yasmin.0 /sys/class/virtio-ports/*/name; do usleep 20000; done")
+    rings.brokers_up()
+    await_status([("a", True, True), ("b", True, True)])
+    rings.rings_again()
+
+
+@check
+def libvirt_may_start_anew():
+    """Guests and their rings go on, and what ends meanwhile is found out."""
+    rings.brokers_up()
+    rings.rings_again()
+    libvirt.restart()
+    flow = rings.Flow(200_000_000, 200_000_000)
+    flow.await_ring(rings.SOME)
+    flow.finish()
+    check_kvm_host.host("leave", "a")
+    if rings.devices("a"):
+        raise Failed(f"after leaving: {rings.devices('a')}")
+    check_kvm_host.host("join", "a")
+    rings.rings_again()
