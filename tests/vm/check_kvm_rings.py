@@ -24,14 +24,15 @@ HOST_SOCKET = os.path.join(kvm.RUN, "host.sock")
 host = None
 
 
-def host_up():
+def host_up(*options):
     """The host's broker, if it is not there; its log is kept."""
     global host
     if host and host.poll() is None:
         return
     with open(HOST_LOG, "a") as log:
         host = subprocess.Popen([os.path.join(BUILT, "yasmind"), "--host", kvm.HOSTS, "--host-memory", kvm.REGIONS,
-                                 "--host-socket", HOST_SOCKET, "--memory-limit", "1G"], stderr=log, start_new_session=True)
+                                 "--host-socket", HOST_SOCKET, "--memory-limit", "1G", *options],
+                                stderr=log, start_new_session=True)
     await_answer(HOST_SOCKET)
 
 
@@ -56,11 +57,12 @@ def host_down(timeout_s=20):
         host = None
 
 
-def brokers_up():
-    host_up()
+def brokers_up(*options):
+    """The host's and the guests', started so if they are not there."""
+    host_up(*options)
     for guest in "ab":
         run(guest, "mkdir -p /run/yasmin; pidof yasmind >/dev/null || "
-            "{ YASMIND_LOG=debug setsid yasmind >/tmp/yasmind.log 2>&1 </dev/null & }")
+            f"{{ YASMIND_LOG=debug setsid yasmind {' '.join(options)} >/tmp/yasmind.log 2>&1 </dev/null & }}")
     for guest in "ab":
         await_text(guest, "/tmp/yasmind.log", "the host's broker is there")
 

@@ -33,7 +33,8 @@ const PIDS: &str = "/run/libvirt/qemu";
 /// All guests are looked through so often, should an event have been missed.
 const LOOK_AFTER: Duration = Duration::from_secs(30);
 
-/// Whether a QEMU still runs is looked at so often.
+/// Whether a QEMU still runs is looked at so often; and guests no more often, whatever events one
+/// of them makes.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A QEMU that says that it ends has done so by then.
@@ -171,30 +172,31 @@ impl Watcher {
     fn watch(mut self) {
         loop {
             let lines = self.listen();
-            let mut look_at = Instant::now() + SETTLED_AFTER;
-            let mut changed = HashSet::new();
+            let mut looked_at = Instant::now();
+            let mut look_at = looked_at + SETTLED_AFTER;
+            let (mut changed, mut settling) = (HashSet::new(), HashSet::new());
             loop {
-                match lines.recv_timeout(TICK) {
+                let wait = look_at.saturating_duration_since(Instant::now()).min(TICK);
+                match lines.recv_timeout(wait) {
                     Ok(line) => {
-                        for line in std::iter::once(line).chain(lines.try_iter()) {
-                            let Some(event) = Event::parse(&line) else { continue };
+                        if let Some(event) = Event::parse(&line) {
                             self.pass_on(&event);
                             changed.insert(event.domain.to_owned());
-                        }
-                        if !changed.is_empty() {
-                            // Now, and once more when what began is over.
-                            self.look(&changed);
-                            look_at = Instant::now() + SETTLED_AFTER;
+                            look_at = look_at.min(looked_at + TICK);
                         }
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     // libvirt is started anew: guests go on meanwhile.
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                if look_at <= Instant::now() || self.has_ended() {
-                    self.look(&changed);
-                    changed.clear();
-                    look_at = Instant::now() + LOOK_AFTER;
+                let now = Instant::now();
+                if look_at <= now || looked_at + TICK <= now && self.has_ended() {
+                    self.look(&(&changed | &settling));
+                    // Once more when what began is over.
+                    settling = std::mem::take(&mut changed);
+                    looked_at = Instant::now();
+                    let after = if settling.is_empty() { LOOK_AFTER } else { SETTLED_AFTER };
+                    look_at = looked_at + after;
                 }
             }
             thread::sleep(SETTLED_AFTER);
