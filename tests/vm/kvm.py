@@ -205,8 +205,9 @@ def up(options):
     with open(HOSTS, "w") as file:
         if BY_LIBVIRT:
             file.write("libvirt\n")
-        for name in names if not BY_LIBVIRT else []:
-            file.write(f"{name} qmp={qmp_path(name)} port={port_path(name)} slots={slots}\n")
+        else:
+            for name in names:
+                file.write(f"{name} qmp={qmp_path(name)} port={port_path(name)} slots={slots}\n")
     with open(STATE, "w") as file:
         json.dump({"pids": pids, "ports": ports, "options": vars(options)}, file)
     await_guests(names, ports, pids)
@@ -304,6 +305,7 @@ def down(quiet=False):
         return
     if BY_LIBVIRT:
         libvirt.down(pids)
+        shutil.rmtree(REGIONS, ignore_errors=True)
     for pid in pids.values():
         kill(pid)
     subprocess.run(["ip", "netns", "del", NAMESPACE], stderr=subprocess.DEVNULL)

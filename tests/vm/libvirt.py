@@ -8,7 +8,6 @@ import subprocess
 import time
 from xml.sax.saxutils import escape
 
-import lab
 from lab import fail
 
 # What libvirt's user can reach.
@@ -136,7 +135,3 @@ def down(names):
 
 def check_path(name):
     return os.path.join(OPEN, f"{name}.qmp")
-
-
-def console_path(name):
-    return os.path.join(lab.RUN, f"{name}.console")

@@ -23,9 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// The port's name (spec/wire.md 13).
-const PORT: &str = "org.yasmin.0";
+use yasmin_control::uplink::PORT_NAME;
 
 /// Where libvirt's system service notes the process of a QEMU.
 const PIDS: &str = "/run/libvirt/qemu";
@@ -226,10 +224,8 @@ impl Watcher {
     }
 
     fn has_ended(&self) -> bool {
-        self.running.values().any(|one| {
-            let is_it = |qemu: &Qemu| Qemu::of_process(qemu.pid) == Some(*qemu);
-            !one.qemu.as_ref().is_none_or(is_it)
-        })
+        let mut qemus = self.running.values().filter_map(|one| one.qemu);
+        qemus.any(|qemu| Qemu::of_process(qemu.pid) != Some(qemu))
     }
 
     fn pass_on(&self, event: &Event<'_>) {
@@ -424,7 +420,7 @@ impl Described {
         let devices = child("devices")?;
         let port = devices.children().filter(|node| node.has_tag_name("channel")).find(|node| {
             let is_it = |target: roxmltree::Node<'_, '_>| {
-                target.has_tag_name("target") && target.attribute("name") == Some(PORT)
+                target.has_tag_name("target") && target.attribute("name") == Some(PORT_NAME)
             };
             node.children().any(is_it)
         });
