@@ -15,7 +15,7 @@ use crate::segments::{self, Segments, Store};
 use crate::sight::Sight;
 use crate::sys::sockopt;
 use crate::turns::Turns;
-use crate::uplink::{self, Uplink};
+use crate::uplink::Uplink;
 use anyhow::Context;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -184,25 +184,10 @@ fn meet_host(args: &Args) -> Option<Uplink> {
     if args.no_guests || !rustix::process::geteuid().is_root() {
         return None;
     }
-    let path = args.uplink.clone().or_else(uplink::find_port)?;
-    // The broker before this one may still be ending, and only one has the port.
-    let mut opened = Uplink::open(&path);
-    for _ in 0..100 {
-        match &opened {
-            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                std::thread::sleep(Duration::from_millis(10));
-                opened = Uplink::open(&path);
-            }
-            _ => break,
-        }
-    }
-    match opened {
+    match Uplink::start(args.uplink.clone()) {
         Ok(uplink) => Some(uplink),
         Err(error) => {
-            let path = path.display();
-            tracing::warn!(
-                "cannot open {path}, so connections to other guests stay on TCP: {error}"
-            );
+            tracing::warn!("connections to other guests of the host stay on TCP: {error}");
             None
         }
     }

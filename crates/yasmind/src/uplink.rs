@@ -5,29 +5,32 @@
 //! set of its own. What the host says is checked where it is used; it can give or deny channels, and
 //! no more, since an end's own facts come from its own kernel.
 
+mod port;
+
+use self::port::{Heard, Port};
 use crate::segments::Told;
 use crate::sys::slices::{self, Range};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
-use rustix::io::{Errno, read, write};
+use rustix::io::read;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::mem::MaybeUninit;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use yasmin_control::segment::{Name, Place, Rights, Whom};
 use yasmin_control::uplink::{
-    FromHost, Life, Numbers, PORT_NAME, Slice, ToHost, UPLINK_VERSION, next, session_of,
+    FromHost, Life, Numbers, Slice, ToHost, UPLINK_VERSION, next, session_of,
 };
 use yasmin_control::{Decline, Role};
 use yasmin_wire::layout::PAGE_BYTES;
 
-/// A region that was plugged comes within moments, or not at all.
+/// A device that was plugged comes within moments, or not at all.
 const LOOK_FOR: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Or when somebody loads the driver.
+/// A region comes also when somebody loads the driver.
 const LOOK_LATER: Duration = Duration::from_secs(5);
 
 /// A host's broker that is there and does not answer is asked again after so long, then after longer.
@@ -41,6 +44,7 @@ const CHECK_AFTER: Duration = Duration::from_millis(200);
 const OUTBOX_BYTES: usize = 1 << 20;
 
 const PORT: u64 = u64::MAX;
+const COMERS: u64 = PORT - 1;
 
 /// What the host says to the broker.
 pub enum Said {
@@ -91,7 +95,7 @@ struct Region {
 
 pub struct Uplink {
     epoll: OwnedFd,
-    port: OwnedFd,
+    port: Port,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     /// `None`: the host's broker is not there, or speaks another version.
@@ -121,34 +125,43 @@ struct HalfTold {
     rights: BTreeMap<Whom, Rights>,
 }
 
+/// Looks often for a device that is about to come.
 #[derive(Clone, Copy)]
 struct Look {
     at: Instant,
     until: Instant,
 }
 
-/// The virtio-serial port of that name, if this machine has one.
-pub fn find_port() -> Option<PathBuf> {
-    let ports = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
-    ports.flatten().find_map(|port| {
-        let name = std::fs::read_to_string(port.path().join("name")).ok()?;
-        (name.trim_end() == PORT_NAME).then(|| Path::new("/dev").join(port.file_name()))
-    })
+impl Look {
+    fn from(now: Instant) -> Self {
+        Self { at: now, until: now + LOOK_FOR }
+    }
+
+    fn again(self, now: Instant) -> Self {
+        let every = if now < self.until { LOOK_EVERY } else { LOOK_LATER };
+        Self { at: now + every, ..self }
+    }
 }
 
 impl Uplink {
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Self::on(open(path, flags, Mode::empty())?)
+    /// With the port that is named, or the virtio-serial port org.yasmin.0, when there is one.
+    ///
+    /// # Errors
+    /// The kernel's, which has no room, or does not tell of files that come.
+    pub fn start(named: Option<PathBuf>) -> io::Result<Self> {
+        let now = Instant::now();
+        let mut uplink = Self::on(Port::new(named, now)?)?;
+        uplink.find_port(now);
+        Ok(uplink)
     }
 
-    /// On a port that does not block.
-    fn on(port: OwnedFd) -> io::Result<Self> {
+    fn on(port: Port) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // By edges: a port without a host hangs up for ever.
-        let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        epoll::add(&epoll, &port, epoll::EventData::new_u64(PORT), events)?;
-        let mut uplink = Self {
+        if let Some(comers) = port.comers() {
+            let data = epoll::EventData::new_u64(COMERS);
+            epoll::add(&epoll, comers, data, epoll::EventFlags::IN)?;
+        }
+        Ok(Self {
             epoll,
             port,
             inbox: Vec::new(),
@@ -163,9 +176,35 @@ impl Uplink {
             check_at: None,
             ask_at: None,
             ask_after: ASK_AFTER,
-        };
-        uplink.ask(Instant::now());
-        Ok(uplink)
+        })
+    }
+
+    fn find_port(&mut self, now: Instant) {
+        if self.port.find(now) {
+            self.port_came(now);
+        }
+    }
+
+    fn port_came(&mut self, now: Instant) {
+        let Some(port) = self.port.fd() else { return };
+        // By edges: a port without a host hangs up for ever.
+        let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        match epoll::add(&self.epoll, port, epoll::EventData::new_u64(PORT), events) {
+            Ok(()) => self.begin_anew(now),
+            Err(error) => {
+                crate::rarely::warn!("cannot wait for the port to the host: {error}");
+                self.port.close();
+            }
+        }
+    }
+
+    /// It was unplugged. One that comes in its place is found.
+    fn port_gone(&mut self) {
+        tracing::info!("the port to the host is gone: channels stay, no new ones come");
+        self.port.close();
+        self.lost();
+        self.inbox.clear();
+        (self.check_at, self.ask_at) = (None, None);
     }
 
     /// Asks for a session, and goes on to until there is one.
@@ -202,11 +241,9 @@ impl Uplink {
 
     fn flush(&mut self) {
         while !self.outbox.is_empty() {
-            match write(&self.port, &self.outbox) {
-                Ok(0) => return,
-                Ok(count) => drop(self.outbox.drain(..count)),
-                Err(Errno::INTR) => {}
-                Err(_) => return,
+            match self.port.write(&self.outbox) {
+                0 => return,
+                count => drop(self.outbox.drain(..count)),
             }
         }
     }
@@ -269,15 +306,20 @@ impl Uplink {
         };
         let mut said = Vec::new();
         for (token, flags) in ready {
-            if token == PORT {
-                self.flush();
-                self.receive(now, &mut said);
-                // The host's broker may have come.
-                if !self.is_up() && !self.is_hung_up() && self.ask_at.is_none() {
-                    self.begin_anew(now);
+            match token {
+                PORT => {
+                    self.flush();
+                    self.receive(now, &mut said);
+                    // The host's broker may have come.
+                    if !self.is_up() && !self.port.is_hung_up() && self.ask_at.is_none() {
+                        self.begin_anew(now);
+                    }
                 }
-            } else {
-                self.region_said(token, flags, &mut said);
+                COMERS => {
+                    self.port.came(now);
+                    self.find_port(now);
+                }
+                region => self.region_said(region, flags, &mut said),
             }
         }
         said.append(&mut self.news);
@@ -322,24 +364,17 @@ impl Uplink {
         self.send(ToHost::Life { id, life });
     }
 
-    fn is_hung_up(&self) -> bool {
-        let mut fds = [PollFd::new(&self.port, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
-    }
-
     fn receive(&mut self, now: Instant, said: &mut Vec<Said>) {
         let mut buffer = [0; 4096];
         loop {
-            match read(&self.port, &mut buffer) {
-                // Nobody holds the other end, or what it sent came before the word that it is there.
-                Ok(0) => {
+            match self.port.read(&mut buffer) {
+                Heard::Bytes(count) => self.inbox.extend(&buffer[..count]),
+                Heard::Nobody => {
                     self.check_at = Some(now + CHECK_AFTER);
                     return;
                 }
-                Ok(count) => self.inbox.extend(&buffer[..count]),
-                Err(Errno::INTR) => continue,
-                Err(_) => return,
+                Heard::Nothing => return,
+                Heard::Gone => return self.port_gone(),
             }
             loop {
                 let (used, raw) = next(&self.inbox);
@@ -426,19 +461,21 @@ impl Uplink {
 
     /// Looks for regions that were plugged, from now on for a while.
     fn look(&mut self, now: Instant) {
-        self.look = Some(Look { at: now, until: now + LOOK_FOR });
+        self.look = Some(Look::from(now));
         self.expire(now);
     }
 
     /// When `expire` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
-        [self.look.map(|look| look.at), self.check_at, self.ask_at].into_iter().flatten().min()
+        let look = self.look.map(|look| look.at);
+        [look, self.check_at, self.ask_at, self.port.next_expiry()].into_iter().flatten().min()
     }
 
     pub fn expire(&mut self, now: Instant) {
+        self.find_port(now);
         if self.check_at.is_some_and(|at| at <= now) {
             self.check_at = None;
-            if self.is_hung_up() && self.is_up() {
+            if self.port.is_hung_up() && self.is_up() {
                 tracing::info!("the host's broker is gone: channels stay, no new ones come");
                 self.lost();
                 // Half a message would swallow what the next broker says first.
@@ -448,14 +485,13 @@ impl Uplink {
         if self.ask_at.is_some_and(|at| at <= now) {
             self.ask_at = None;
             // Where nobody is, the port says when somebody comes.
-            if !self.is_up() && !self.is_hung_up() {
+            if !self.is_up() && !self.port.is_hung_up() {
                 self.ask(now);
             }
         }
         let Some(look) = self.look.filter(|look| look.at <= now) else { return };
         self.find_regions();
-        let every = if now < look.until { LOOK_EVERY } else { LOOK_LATER };
-        self.look = (!self.wanted.is_empty()).then_some(Look { at: now + every, ..look });
+        self.look = (!self.wanted.is_empty()).then(|| look.again(now));
     }
 
     fn find_regions(&mut self) {
@@ -494,7 +530,7 @@ impl Uplink {
         // The other guest can write that page: a number that another one has is nobody's.
         let (number, bytes) = (word(16), word(24));
         if identity[..12] != *b"YASMINRG\x01\0\0\0"
-            || number == PORT
+            || number >= COMERS
             || self.regions.contains_key(&number)
         {
             return Err(io::ErrorKind::InvalidData.into());

@@ -1,7 +1,11 @@
 //! A guest's broker against a host that is played here, at the other end of a socket.
 
 use super::*;
+use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use yasmin_control::uplink::UPLINK_BYTES;
 
@@ -15,7 +19,9 @@ impl Lab {
         let (port, host) = UnixStream::pair().unwrap();
         port.set_nonblocking(true).unwrap();
         host.set_nonblocking(true).unwrap();
-        let mut lab = Self { uplink: Uplink::on(port.into()).unwrap(), host };
+        let mut uplink = Uplink::on(Port::on(port.into())).unwrap();
+        uplink.port_came(Instant::now());
+        let mut lab = Self { uplink, host };
         assert_eq!(lab.heard(), [(0, ToHost::Ask { version: UPLINK_VERSION })]);
         lab
     }
@@ -121,4 +127,30 @@ fn what_the_host_says_of_segments_is_passed_on() {
         ToHost::Unused { region: 9, number: 2 },
     ];
     assert_eq!(lab.heard(), wanted.map(|message| (5, message)));
+}
+
+/// A terminal stands for a port: it is there when its symbolic link is.
+#[test]
+fn the_port_may_come_later_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("port");
+    let mut uplink = Uplink::start(Some(path.clone())).unwrap();
+    for _ in 0..2 {
+        assert!(uplink.port.fd().is_none() && !uplink.is_up());
+        assert!(uplink.turn(Instant::now()).is_empty());
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let host = openpt(flags).unwrap();
+        unlockpt(&host).unwrap();
+        let name = ptsname(&host, Vec::new()).unwrap();
+        std::fs::write(folder.path().join("other"), b"").unwrap();
+        assert!(uplink.turn(Instant::now()).is_empty() && uplink.port.fd().is_none());
+        std::os::unix::fs::symlink(OsStr::from_bytes(name.as_bytes()), &path).unwrap();
+        uplink.turn(Instant::now());
+        let mut raw = [0; UPLINK_BYTES];
+        let mut host = File::from(host);
+        host.read_exact(&mut raw).unwrap();
+        assert_eq!(ToHost::decode(&raw), Ok(ToHost::Ask { version: UPLINK_VERSION }));
+        std::fs::remove_file(&path).unwrap();
+        uplink.port_gone();
+    }
 }

@@ -1,0 +1,160 @@
+//! The port to the host's broker: a virtio-serial port, which may come later than this broker, and go.
+
+use super::Look;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read, write};
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use yasmin_control::uplink::PORT_NAME;
+
+const DEVICES: &str = "/dev";
+
+pub struct Port {
+    /// By the administrator; otherwise it is the one with `PORT_NAME`.
+    named: Option<PathBuf>,
+    fd: Option<OwnedFd>,
+    /// Tells of files that come where the port's will be.
+    comers: Option<OwnedFd>,
+    look: Option<Look>,
+}
+
+/// What an attempt to read gave.
+pub enum Heard {
+    Bytes(usize),
+    /// Nobody holds the other end, or what it sent came before the word that it is there.
+    Nobody,
+    Nothing,
+    /// The port is there no more.
+    Gone,
+}
+
+/// The virtio-serial port of that name, if this machine has one.
+fn find() -> Option<PathBuf> {
+    let ports = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
+    ports.flatten().find_map(|port| {
+        let name = std::fs::read_to_string(port.path().join("name")).ok()?;
+        (name.trim_end() == PORT_NAME).then(|| Path::new(DEVICES).join(port.file_name()))
+    })
+}
+
+impl Port {
+    /// One that is looked for from now on.
+    ///
+    /// # Errors
+    /// The kernel's, where it does not tell of files that come.
+    pub fn new(named: Option<PathBuf>, now: Instant) -> io::Result<Self> {
+        let comers = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let folder = named.as_deref().map_or(Some(Path::new(DEVICES)), Path::parent);
+        let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
+        inotify::add_watch(&comers, folder.unwrap_or(Path::new(".")), WatchFlags::CREATE)?;
+        let look = Some(Look::from(now));
+        Ok(Self { named, fd: None, comers: Some(comers), look })
+    }
+
+    /// One that is open and does not block.
+    #[cfg(test)]
+    pub const fn on(fd: OwnedFd) -> Self {
+        Self { named: None, fd: Some(fd), comers: None, look: None }
+    }
+
+    pub const fn fd(&self) -> Option<&OwnedFd> {
+        self.fd.as_ref()
+    }
+
+    /// Readable when `came` is to be asked.
+    pub fn comers(&self) -> Option<BorrowedFd<'_>> {
+        self.comers.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Looks for it for a while, if a file has come that it may be: its name is told later.
+    pub fn came(&mut self, now: Instant) {
+        let Some(comers) = &self.comers else { return };
+        let wanted = self.named.as_deref().and_then(Path::file_name);
+        let is_wanted = |name: &OsStr| match wanted {
+            Some(wanted) => name == wanted,
+            None => name.as_bytes().starts_with(b"vport"),
+        };
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(comers, &mut buffer);
+        while let Ok(event) = events.next() {
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            // Without a name some were not told.
+            if self.fd.is_none() && name.is_none_or(is_wanted) {
+                self.look = Some(Look::from(now));
+            }
+        }
+    }
+
+    /// When `find` has something to do next.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.look.map(|look| look.at)
+    }
+
+    /// Whether it is open from now on. Asked when the time has come.
+    pub fn find(&mut self, now: Instant) -> bool {
+        let Some(look) = self.look.filter(|look| look.at <= now) else { return false };
+        self.look = Some(look.again(now)).filter(|_| now < look.until);
+        let Some(path) = self.named.clone().or_else(find) else { return false };
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match open(&path, flags, Mode::empty()) {
+            Ok(fd) => {
+                (self.fd, self.look) = (Some(fd), None);
+                true
+            }
+            // Another broker has it, which may be ending; or it comes and goes.
+            Err(Errno::BUSY | Errno::NOENT) if self.look.is_some() => false,
+            Err(error) => {
+                let path = path.display();
+                tracing::warn!(
+                    "cannot open {path}, so connections to other guests stay on TCP: {error}"
+                );
+                self.look = None;
+                false
+            }
+        }
+    }
+
+    /// It is looked for when a file comes.
+    pub fn close(&mut self) {
+        self.fd = None;
+    }
+
+    pub fn read(&self, buffer: &mut [u8]) -> Heard {
+        let Some(fd) = &self.fd else { return Heard::Nothing };
+        loop {
+            return match read(fd, &mut *buffer) {
+                Ok(0) => Heard::Nobody,
+                Ok(count) => Heard::Bytes(count),
+                Err(Errno::INTR) => continue,
+                Err(Errno::NODEV | Errno::NXIO | Errno::IO) => Heard::Gone,
+                Err(_) => Heard::Nothing,
+            };
+        }
+    }
+
+    /// Bytes that went; 0: no more go now.
+    pub fn write(&self, bytes: &[u8]) -> usize {
+        let Some(fd) = &self.fd else { return 0 };
+        loop {
+            match write(fd, bytes) {
+                Err(Errno::INTR) => {}
+                written => return written.unwrap_or(0),
+            }
+        }
+    }
+
+    /// Nobody is at its other end, or there is none.
+    pub fn is_hung_up(&self) -> bool {
+        let Some(fd) = &self.fd else { return true };
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+    }
+}
