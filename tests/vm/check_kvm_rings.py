@@ -61,10 +61,15 @@ def brokers_up(*options):
     """The host's and the guests', started so if they are not there."""
     host_up(*options)
     for guest in "ab":
-        run(guest, "mkdir -p /run/yasmin; pidof yasmind >/dev/null || "
-            f"{{ YASMIND_LOG=debug setsid yasmind {' '.join(options)} >/tmp/yasmind.log 2>&1 </dev/null & }}")
+        broker_up(guest, *options)
     for guest in "ab":
         await_text(guest, "/tmp/yasmind.log", "the host's broker is there")
+
+
+def broker_up(guest, *options):
+    """Started so if it is not there; it need not have met the host's."""
+    run(guest, "mkdir -p /run/yasmin; pidof yasmind >/dev/null || "
+        f"{{ YASMIND_LOG=debug setsid yasmind {' '.join(options)} >/tmp/yasmind.log 2>&1 </dev/null & }}")
 
 
 def await_text(guest, file, text):
