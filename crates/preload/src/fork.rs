@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_void};
 
 use crate::entry::{self, Entry};
 use crate::{
-    broker, conn, guest, handouts, holders, in_flight, lock, process, promote, real, set, signals,
-    table, text,
+    broker, conn, guest, handouts, holders, in_flight, life, lock, process, promote, real, set,
+    signals, table, text,
 };
 
 pub fn start() {
@@ -46,15 +46,8 @@ extern "C" fn before_fork() {
     text::before_fork();
     for fd in 0..table::end() {
         match entry::get(fd) {
-            Entry::Candidate(candidate) => {
-                let slot = candidate.slot();
-                if slot != 0 {
-                    holders::hold_slot(slot);
-                } else if let Some(slot) = holders::take_slot() {
-                    table::change(fd, |candidate| candidate.with_slot(slot));
-                } else {
-                    table::clear(fd);
-                }
+            Entry::Candidate(_) => {
+                life::counts_once_more(fd);
             }
             Entry::Conn(conn) => {
                 // Another thread may close it.

@@ -1,7 +1,9 @@
 //! Which processes hold a socket, and which of them reads and watches it.
 //!
-//! A candidate that lives through a fork has a slot, a reference count in pages that forks share;
-//! an end with a channel says it in its side page, which they share too.
+//! A candidate that lives through a fork, or is duplicated, has a slot: how many numbers in how many
+//! processes name the socket, in pages that forks share. An end with a channel says it in its side page,
+//! which they share too. A number counts until it is closed; one that this library lost sight of, as a
+//! program without it has it, counts for good.
 //!
 //! Storey 2: table.
 
@@ -12,7 +14,7 @@ use yasmin_channel::side::{MANY_WATCHERS, Rx};
 use crate::{process, sys};
 
 /// Reference counts of candidates and sets that lived through a fork, in pages that forks share. A
-/// candidate gets a channel only in a process that is the last to hold it: a sibling would
+/// candidate gets a channel only under the last number that names it: who has another one would
 /// read and write past the ring. Of a set that others hold the kernel is told all.
 static SLOTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 const SLOT_COUNT: usize = 1 << 16;
@@ -30,13 +32,13 @@ fn slot_refs(slot: usize) -> &'static AtomicU32 {
     unsafe { &*SLOTS.load(Ordering::Relaxed).add(slot % SLOT_COUNT) }
 }
 
-/// One process more holds the candidate or the set.
+/// One number more names the candidate, or one process more holds the set.
 pub fn hold_slot(slot: usize) {
     let more = |refs| (refs != RAISED).then(|| refs + 1);
     let _ = slot_refs(slot).fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
 }
 
-/// A slot for a candidate or a set that two processes are about to hold.
+/// A slot for a candidate that two numbers are about to name, or a set that two processes are to hold.
 pub fn take_slot() -> Option<usize> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     if SLOTS.load(Ordering::Relaxed).is_null() {
@@ -62,12 +64,12 @@ pub fn is_raised(slot: usize) -> bool {
     slot != 0 && slot_refs(slot).load(Ordering::SeqCst) == RAISED
 }
 
-/// Whether this process alone holds the candidate or the set.
+/// Whether no other number names the candidate, or no other process holds the set.
 pub fn is_sole_holder(slot: usize) -> bool {
     slot == 0 || slot_refs(slot).load(Ordering::SeqCst) <= 1
 }
 
-/// This process lets go of a candidate or a set.
+/// A number of the candidate is closed, or this process lets go of a set.
 pub fn drop_slot(slot: usize) {
     if slot != 0 {
         let less = |refs: u32| if refs == RAISED { None } else { refs.checked_sub(1) };

@@ -216,10 +216,74 @@ pub fn leave_to_others(fd: c_int) {
     }
 }
 
-/// A candidate is one no more, and not this process's to offer: who has the socket then may.
+/// The candidate stays TCP. The socket remains in use, so its slot is not given back: no other number
+/// of it may have a channel.
 pub fn withdraw(fd: c_int, candidate: Candidate) {
-    holders::drop_slot(candidate.slot());
     takes_offer_back(fd, candidate);
+    table::clear(fd);
+}
+
+/// One number more is about to name the socket of the candidate at `fd`, here or in a child. Gives the
+/// slot that counts them. `None`: it is no candidate any more.
+pub fn counts_once_more(fd: c_int) -> Option<usize> {
+    let slot = |fd| match entry::get(fd) {
+        Entry::Candidate(candidate) => Some(candidate.slot()),
+        _ => None,
+    };
+    if slot(fd)? == 0 {
+        let Some(fresh) = holders::take_slot() else {
+            table::clear(fd);
+            return None;
+        };
+        let with_slot = |candidate: Candidate| match candidate.slot() {
+            0 => candidate.with_slot(fresh),
+            _ => candidate,
+        };
+        table::change(fd, with_slot);
+        if slot(fd) == Some(fresh) {
+            return Some(fresh);
+        }
+        // Another thread was first.
+        holders::drop_slot(fresh);
+        holders::drop_slot(fresh);
+    }
+    let slot = slot(fd).filter(|&slot| slot != 0)?;
+    holders::hold_slot(slot);
+    Some(slot)
+}
+
+/// `to` names the socket of the candidate at `from`, too. When the other is closed, either may have a
+/// channel.
+pub fn duplicated(from: c_int, candidate: Candidate, to: c_int) {
+    takes_offer_back(from, candidate);
+    table::change(from, |candidate| candidate.with_pending(false));
+    let Some(slot) = counts_once_more(from) else { return };
+    // libc's own streams use the lowest numbers; that one counts for good.
+    if to > table::LAST_OF_STDIO
+        && let Some(counts) = table::counts(from)
+    {
+        let (sent, received) = (&counts.sent, &counts.received);
+        let candidate = candidate.alone().with_pending(false).with_slot(slot);
+        let at = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
+        table::set_candidate_at(to, candidate, at.0, at.1);
+    }
+}
+
+/// The candidate's number is closed. Where another one here names the socket, a set that was told of this
+/// one goes on telling of it, and nobody could tell it of a ring.
+pub fn number_closes(fd: c_int, candidate: Candidate) {
+    takes_offer_back(fd, candidate);
+    let slot = candidate.slot();
+    if slot != 0 && set::numbers::watches(fd) {
+        for other in (0..table::end()).filter(|&other| other != fd) {
+            if let Entry::Candidate(twin) = entry::get(other)
+                && twin.slot() == slot
+            {
+                withdraw(other, twin);
+            }
+        }
+    }
+    holders::drop_slot(slot);
     table::clear(fd);
 }
 

@@ -371,7 +371,7 @@ pub fn duplicated(from: c_int, to: c_int) {
             }
             leave_to_stdio(conn, to);
         }
-        Entry::Candidate(candidate) => life::withdraw(from, candidate),
+        Entry::Candidate(candidate) => life::duplicated(from, candidate, to),
         Entry::Set(set) => set::numbers::named(set, to),
         Entry::Fresh => table::clear(from),
         Entry::Guest(behind) => table::name_guest(from, to, behind),
@@ -419,7 +419,7 @@ pub fn forget(fd: c_int) {
     match entry::get(fd) {
         Entry::Conn(conn) => life::unname(conn, fd),
         Entry::Set(set) => set::numbers::unnamed(set, fd),
-        Entry::Candidate(candidate) => life::withdraw(fd, candidate),
+        Entry::Candidate(candidate) => life::number_closes(fd, candidate),
         Entry::Own => {
             broker::abandon(fd);
             residue::abandon(fd);

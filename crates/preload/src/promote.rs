@@ -20,12 +20,10 @@ use crate::{
 /// Of several threads one offers a candidate.
 static LOCK: Lock = Lock::new();
 
-const LAST_OF_STDIO: c_int = 2;
-
 /// A connection of this process's begins, or was accepted. Numbers 0 to 2 are left to TCP: libc's
 /// own streams read and write them, by entries that nobody can get in front of.
 pub fn begin(fd: c_int, is_acceptor: bool) {
-    if fd > LAST_OF_STDIO {
+    if fd > table::LAST_OF_STDIO {
         table::set_candidate(fd, Candidate::new(is_acceptor));
     }
 }
@@ -34,7 +32,7 @@ pub fn begin(fd: c_int, is_acceptor: bool) {
 /// this number alone. Only the broker can tell whether somebody else still holds it; what went over
 /// it before, and which end it is, the kernel tells.
 pub fn begin_handed(fd: c_int) {
-    if fd <= LAST_OF_STDIO || table::raw(fd) != 0 {
+    if fd <= table::LAST_OF_STDIO || table::raw(fd) != 0 {
         return;
     }
     if let Some(history) = tcp::history(fd) {
@@ -143,7 +141,6 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     if !text::is_clean() {
         if text::is_careful() {
             broker::stays(fd, candidate, Decline::OwnCalls);
-            holders::drop_slot(candidate.slot());
             table::clear(fd);
         }
         // Else the next call looks on.
@@ -241,7 +238,6 @@ fn declined(fd: c_int, id: u64, reason: Decline) {
         start_over(fd);
         return;
     }
-    holders::drop_slot(candidate.slot());
     table::clear(fd);
 }
 

@@ -54,6 +54,9 @@ const PAUSE_SHIFT: u32 = 26;
 const PAUSE_MASK: u64 = (Pause::MOST_BITS as u64) << PAUSE_SHIFT;
 const IN_FLIGHT: u64 = 1 << 52;
 
+/// libc's own streams use numbers 0 to 2, by entries that nobody can get in front of.
+pub const LAST_OF_STDIO: c_int = 2;
+
 /// So many descriptors, one after the other, share a piece.
 const PIECE: usize = 1024;
 

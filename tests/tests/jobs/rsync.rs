@@ -26,7 +26,7 @@ fn trees_over_ssh() {
         job: "a tree there and back, then changes and deletions; trees compared",
         needs: &["rsync", "diff", "ssh", "sshd", "ssh-keygen"],
         is_large: false,
-        rings: Rings::Unused("As OpenSSH: the server's end is inherited over exec."),
+        rings: Rings::Unused("As OpenSSH: the server gets its end as standard input."),
         note: "",
         run: over_ssh,
     });

@@ -74,8 +74,8 @@ fn copies_commands_and_forwarding() {
         needs: &["sshd", "ssh", "scp", "sftp", "ssh-keygen", "curl", "python3"],
         is_large: false,
         rings: Rings::Used,
-        note: "sshd executes itself for each connection, and what is inherited over exec is \
-             TCP: only forwarded connections, and ssh's own, can have rings.",
+        note: "sshd gets each connection as standard input, and that stays TCP: only forwarded \
+             connections have rings.",
         run,
     });
 }

@@ -1,7 +1,7 @@
-//! Sockets that another program serves than the one that accepted or connected: they get rings
-//! there, once no other process holds them.
+//! Sockets that another program serves than the one that accepted or connected, or the same one under
+//! another number: they get rings there, once nothing else names them.
 //!
-//! Holds: spec/wire.md 6.5, unix(7), execve(2).
+//! Holds: spec/wire.md 6.5, unix(7), execve(2), dup(2), fork(2).
 
 use yasmin_tests::lab::Knobs;
 use yasmin_tests::netns::Net;
@@ -28,12 +28,16 @@ fn prepare(duo: &mut Duo) {
     duo.quiet_b("set C nodelay 1");
 }
 
-/// One to and fro between `b` and P, which has it as D.
-fn round_trip(duo: &mut Duo) {
+/// One to and fro between `b` and who has it as D: `a`, or what `a` says first.
+fn round_trip_with(duo: &mut Duo, who: &str) {
     assert_eq!(duo.quiet_b("sendall C 100"), "100");
-    assert_eq!(duo.quiet_a("in P recvall D 100"), "100");
-    assert_eq!(duo.quiet_a("in P sendall D 70"), "70");
+    assert_eq!(duo.quiet_a(&format!("{who}recvall D 100")), "100");
+    assert_eq!(duo.quiet_a(&format!("{who}sendall D 70")), "70");
     assert_eq!(duo.quiet_b("recvall C 70"), "70");
+}
+
+fn round_trip(duo: &mut Duo) {
+    round_trip_with(duo, "in P ");
 }
 
 fn by_ring(duo: &Duo) -> u64 {
@@ -43,9 +47,14 @@ fn by_ring(duo: &Duo) -> u64 {
 /// Fails where nothing goes by ring, both ways, within so many round trips.
 #[track_caller]
 fn prove(duo: &mut Duo) {
+    prove_with(duo, "in P ");
+}
+
+#[track_caller]
+fn prove_with(duo: &mut Duo, who: &str) {
     let proves = duo.lab.proves() && duo.lab.is_calm();
     for _ in 0..400 {
-        round_trip(duo);
+        round_trip_with(duo, who);
         if !proves || duo.carried() {
             return;
         }
@@ -150,5 +159,67 @@ fn inherited_by_a_program() {
         prove(duo);
         duo.b("close C");
         duo.a("in P recv D 10");
+    });
+}
+
+/// Under its first number it was used already.
+#[test]
+fn served_under_another_number() {
+    check(|duo| {
+        duo.connect("C");
+        duo.quiet_b("set C nodelay 1");
+        duo.b("send C 50");
+        duo.a("recvall C 50");
+        duo.a("dup C D");
+        duo.b("send C 50");
+        duo.a("close C");
+        duo.a("recvall D 50");
+        prove_with(duo, "");
+        duo.b("close C");
+        duo.a("recv D 10");
+    });
+}
+
+/// A child that only has it under another number sends by TCP: its parent must not have a ring.
+#[test]
+fn duplicated_in_a_child() {
+    check(|duo| {
+        duo.connect("C");
+        duo.quiet_b("set C nodelay 1");
+        duo.a("fork P");
+        duo.a("in P dup C D");
+        duo.a("in P close C");
+        for _ in 0..5 {
+            duo.round_trips("C", 40);
+            duo.a("in P sendall D 200");
+            duo.b("recvall C 200");
+        }
+        duo.a("in P exit 0");
+        duo.a("reap P");
+        duo.a("send C 100");
+        duo.b("recvall C 100");
+    });
+}
+
+/// The kernel goes on telling of a number that was closed, as long as another one names the socket.
+#[test]
+fn watched_by_a_number_that_is_closed() {
+    check(|duo| {
+        duo.connect("C");
+        duo.quiet_b("set C nodelay 1");
+        duo.a("epoll E");
+        duo.a("epadd E C in");
+        duo.a("dup C D");
+        duo.a("close C");
+        for _ in 0..20 {
+            round_trip_with(duo, "");
+        }
+        for _ in 0..3 {
+            duo.a("async T epwait E 2000");
+            duo.a("asleep T");
+            duo.b("send C 10");
+            duo.a("join T");
+            duo.a("recvall D 10");
+        }
     });
 }
