@@ -10,8 +10,7 @@ fn confirmed_messages() {
         needs: &["rabbitmq-server", "epmd", PYTHON, PIKA],
         is_large: true,
         rings: Rings::Used,
-        note: "Erlang waits for sockets with EPOLLONESHOT, and what it receives stays TCP; what it \
-               sends may go by ring.",
+        note: "",
         run,
     });
 }
