@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 
 use crate::memory;
-use crate::sys::IoVec;
+use crate::sys::{self, IoVec};
 
 /// Most pieces that one call takes (UIO_MAXIOV).
 pub const PIECES_MAX: usize = 1024;
@@ -93,26 +93,83 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// The rest from `skip_bytes` on, at most `len_bytes`, as iovecs for the kernel. More than
-    /// fit in `out` are left out: the kernel then moves less, as it may.
+    /// The rest from `skip_bytes` on, at most `len_bytes`, as iovecs for the kernel. All of it: who
+    /// sees that less was moved takes the socket for full, or empty, and may wait for an edge (epoll(7)).
     pub fn rest<'b>(
         &self,
         skip_bytes: usize,
         len_bytes: usize,
-        out: &'b mut [IoVec; 16],
+        vectors: &'b mut Vectors,
     ) -> &'b mut [IoVec] {
+        self.parts([(skip_bytes, len_bytes), (0, 0)], vectors)
+    }
+
+    /// Two parts, one behind the other: where each begins, and its bytes.
+    pub fn parts<'b>(
+        &self,
+        parts: [(usize, usize); 2],
+        vectors: &'b mut Vectors,
+    ) -> &'b mut [IoVec] {
+        let each = |f: &mut dyn FnMut(*mut u8, usize)| {
+            for (skip_bytes, len_bytes) in parts {
+                self.each(skip_bytes, len_bytes, |base, len, _| f(base, len));
+            }
+        };
         let mut count = 0;
-        self.each(skip_bytes, len_bytes, |base, len, _| {
-            if count < out.len() {
-                out[count] = IoVec { base, len };
-                count += 1;
+        each(&mut |_, _| count += 1);
+        let out = vectors.of(count);
+        // Another thread of the program's may change the pieces meanwhile.
+        let mut done = 0;
+        each(&mut |base, len| {
+            if let Some(piece) = out.get_mut(done) {
+                *piece = IoVec { base, len };
+                done += 1;
             }
         });
-        &mut out[..count]
+        &mut out[..done]
     }
 }
 
-pub const NO_PIECE: IoVec = IoVec { base: core::ptr::null_mut(), len: 0 };
+/// iovecs for the kernel: on the stack, which may be small, for what most calls have; more is mapped.
+pub struct Vectors {
+    few: [IoVec; Self::FEW],
+    many: *mut IoVec,
+    many_bytes: usize,
+}
+
+impl Vectors {
+    const FEW: usize = 16;
+
+    pub const fn new() -> Self {
+        let none = IoVec { base: core::ptr::null_mut(), len: 0 };
+        Self { few: [none; Self::FEW], many: core::ptr::null_mut(), many_bytes: 0 }
+    }
+
+    /// For `count`; less where the kernel gives no memory.
+    fn of(&mut self, count: usize) -> &mut [IoVec] {
+        let bytes = count * size_of::<IoVec>();
+        if count > Self::FEW
+            && self.many.is_null()
+            && let Some(many) = sys::map_private(bytes)
+        {
+            (self.many, self.many_bytes) = (many.cast(), bytes);
+        }
+        if self.many.is_null() {
+            return &mut self.few;
+        }
+        // SAFETY: mapped for so many, all zero, and this one's alone.
+        unsafe { core::slice::from_raw_parts_mut(self.many, self.many_bytes / size_of::<IoVec>()) }
+    }
+}
+
+impl Drop for Vectors {
+    fn drop(&mut self) {
+        if !self.many.is_null() {
+            // SAFETY: mapped by `of`, whose slices are gone.
+            unsafe { sys::unmap(self.many.cast(), self.many_bytes) };
+        }
+    }
+}
 
 /// Count of iovecs as the program passed it; negative or too many is for the kernel to refuse.
 pub fn count(raw: c_int) -> Option<usize> {

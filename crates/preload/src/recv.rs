@@ -11,7 +11,7 @@ use yasmin_ring::{Broken, Pages, Receiver, View};
 use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
-use crate::iov::{Buffers, NO_PIECE};
+use crate::iov::{Buffers, Vectors};
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
@@ -270,8 +270,7 @@ impl Io<'_> {
 
     /// libc's, which may sleep, of a call that has received nothing yet.
     fn libc_recv(&self) -> Ret {
-        let mut pieces = [NO_PIECE; 16];
-        libc_recv(self.fd, self.to.rest(0, self.to.len_bytes, &mut pieces), self.flags)
+        libc_recv(self.fd, self.to.rest(0, self.to.len_bytes, &mut Vectors::new()), self.flags)
     }
 }
 
@@ -356,8 +355,8 @@ impl Source for Locked<'_, '_> {
     }
 
     fn take_tcp(&mut self, at: usize, most: usize) -> Ret {
-        let mut pieces = [NO_PIECE; 16];
-        let pieces = self.io.to.rest(at, most, &mut pieces);
+        let mut vectors = Vectors::new();
+        let pieces = self.io.to.rest(at, most, &mut vectors);
         // What the peer sends after this read raises the hint again.
         self.receiver.hinted();
         let ret = self.io.recv_now(pieces);
@@ -372,20 +371,12 @@ impl Source for Locked<'_, '_> {
     /// The kernel looks from the first unread byte on: those come once more, to where they are.
     fn peek_past(&mut self, at: usize, before: usize) -> usize {
         let to = &self.io.to;
-        let (mut first, mut last) = ([NO_PIECE; 16], [NO_PIECE; 16]);
-        let first = to.rest(0, before, &mut first);
-        let is_whole = first.iter().map(|piece| piece.len).sum::<usize>() == before;
-        if !is_whole {
+        let mut vectors = Vectors::new();
+        let pieces = to.parts([(0, before), (at, to.len_bytes - at)], &mut vectors);
+        if pieces.iter().map(|piece| piece.len).sum::<usize>() < before {
             return 0;
         }
-        let last = to.rest(at, to.len_bytes - at, &mut last);
-        let mut pieces = [NO_PIECE; 32];
-        let mut count = 0;
-        for piece in first.iter().chain(last.iter()) {
-            pieces[count] = IoVec { base: piece.base, len: piece.len };
-            count += 1;
-        }
-        let ret = self.io.recv_now(&mut pieces[..count]);
+        let ret = self.io.recv_now(pieces);
         usize::try_from(ret).unwrap_or(0).saturating_sub(before)
     }
 

@@ -11,7 +11,7 @@ use yasmin_ring::{Broken, Pages, Publish, Room, Sender, Stamp, Write};
 use yasmin_wire::layout::MIN_PAGED_CLASS;
 
 use crate::conn::{Conn, PassedBy, Unlocked};
-use crate::iov::{Buffers, NO_PIECE};
+use crate::iov::{Buffers, Vectors};
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
@@ -193,8 +193,8 @@ impl Interests for Call<'_> {
             // A handler that restarts calls ends one that has moved something.
             _ if looks_again => tcp::sleep_until(fd, sys::POLLOUT, sys::SO_SNDTIMEO),
             Source::Buffers(buffers) => {
-                let mut pieces = [NO_PIECE; 16];
-                let pieces = buffers.rest(done, tried, &mut pieces);
+                let mut vectors = Vectors::new();
+                let pieces = buffers.rest(done, tried, &mut vectors);
                 tried = pieces.iter().map(|piece| piece.len).sum();
                 libc_send(fd, pieces, self.io.flags)
             }
@@ -237,8 +237,8 @@ impl Io<'_> {
     fn kernel(&self, at: usize, flags: c_int) -> Ret {
         match self.from {
             Source::Buffers(buffers) => {
-                let mut pieces = [NO_PIECE; 16];
-                let pieces = buffers.rest(at, buffers.len_bytes - at, &mut pieces);
+                let mut vectors = Vectors::new();
+                let pieces = buffers.rest(at, buffers.len_bytes - at, &mut vectors);
                 raw_send(self.fd, pieces, flags)
             }
             Source::File { fd, offset, len_bytes } => {

@@ -31,6 +31,37 @@ fn other_names_and_asynchronous_sends() {
     });
 }
 
+/// Who sees that less was moved than there is, or is room for, may wait for an edge that does not come.
+/// Buffers of odd lengths go in 33 pieces.
+#[test]
+fn many_pieces() {
+    check(|duo| {
+        duo.warm("C");
+        for (send, recv) in [("sendmsg", "recvmsg"), ("writev", "readv")] {
+            duo.b("nonblock C 1");
+            // By TCP: the receiver sleeps.
+            duo.b("poll C in 50");
+            duo.a(&format!("send C 3301 - {send}"));
+            duo.b("awaitunread C 3301");
+            duo.b("recv C 3301 peek recvmsg");
+            duo.b(&format!("recv C 3301 - {recv}"));
+            // By ring, where there are any, and behind that by TCP.
+            duo.round_trips("C", 2);
+            duo.a("send C 1000");
+            duo.a(&format!("send C 1001 - {send}"));
+            duo.b("awaitunread C 2001");
+            duo.b("recv C 2001 peek recvmsg");
+            duo.b(&format!("recv C 2001 - {recv}"));
+            duo.b("nonblock C 0");
+            duo.b("async T recv C 999 waitall recvmsg");
+            duo.b("asleep T");
+            duo.a("send C 333 - writev");
+            duo.a("send C 666");
+            duo.b("join T");
+        }
+    });
+}
+
 /// What is unread in the ring comes first, whoever reads.
 #[test]
 fn other_names_and_asynchronous_receives() {

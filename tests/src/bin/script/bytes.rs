@@ -64,6 +64,16 @@ pub fn flags_of(text: &str) -> Result<i32> {
     Ok(flags)
 }
 
+/// Buffers of even lengths go in two pieces, others in up to 33.
+fn piece_bytes(len_bytes: usize) -> usize {
+    let pieces = if len_bytes % 2 == 0 { 2 } else { 33 };
+    len_bytes.div_ceil(pieces).max(1)
+}
+
+fn pieces(data: &[u8]) -> Vec<&[u8]> {
+    data.chunks(piece_bytes(data.len())).collect()
+}
+
 fn send(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Result<String> {
     let (fd, stream, _) = script.streams(name)?;
     let flags = flags_of(flags)?;
@@ -75,7 +85,7 @@ fn send(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
         "send" => sys::send(fd, &data, flags),
         "write" => sys::write(fd, &data),
         "writebynumber" => by_number::write(fd, &data),
-        "writev" => sys::writev(fd, &parts),
+        "writev" => sys::writev(fd, &pieces(&data)),
         "pwritev2" => stdio::write_at(fd, &data, -1, 0),
         "pwritev2nowait" => stdio::write_at(fd, &data, -1, libc::RWF_NOWAIT),
         "pwritev2at" => stdio::write_at(fd, &data, 5, 0),
@@ -86,7 +96,7 @@ fn send(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
             let nowhere = SocketAddr::new(Ipv4Addr::new(203, 0, 113, 1).into(), 9);
             sys::sendto(fd, &data, flags, Some(nowhere))
         }
-        "sendmsg" => sys::sendmsg(fd, &parts, flags),
+        "sendmsg" => sys::sendmsg(fd, &pieces(&data), flags),
         "sendmmsg" => sys::sendmmsg(fd, &parts, flags).map(|sent| sent.iter().sum()),
         "sendmmsglens" => {
             let lens = sys::sendmmsg(fd, &parts, flags)?;
@@ -124,7 +134,7 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
     let flags = flags_of(flags)?;
     let mut data = vec![0; number(len)?];
     let half = data.len() / 2;
-    let (one, two) = data.split_at_mut(half);
+    let piece_bytes = piece_bytes(data.len());
     // Where a peek begins; no offset is -1.
     let offset = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF);
     let skip = if flags & libc::MSG_PEEK == 0 { 0 } else { offset.unwrap_or(0).max(0) };
@@ -133,16 +143,17 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
         "recv" => sys::recv(fd, &mut data, flags),
         "read" => sys::read(fd, &mut data),
         "readbynumber" => by_number::read(fd, &mut data),
-        "readv" => sys::readv(fd, &mut [one, two]),
+        "readv" => sys::readv(fd, &mut data.chunks_mut(piece_bytes).collect::<Vec<_>>()),
         "preadv2" => stdio::read_at(fd, &mut data, -1, 0),
         "preadv2nowait" => stdio::read_at(fd, &mut data, -1, libc::RWF_NOWAIT),
         "preadv2at" => stdio::read_at(fd, &mut data, 5, 0),
         "fread" => stdio::read_stream(sys::dup(fd)?, &mut data),
         "recvfrombynumber" => by_number::recvfrom(fd, &mut data, flags),
         "recvfrom" => sys::recvfrom(fd, &mut data, flags),
-        "recvmsg" => sys::recvmsg(fd, &mut [one, two], flags),
+        "recvmsg" => sys::recvmsg(fd, &mut data.chunks_mut(piece_bytes).collect::<Vec<_>>(), flags),
         // Two messages; says how many there were and how long each was.
         "recvmmsg" => {
+            let (one, two) = data.split_at_mut(half);
             let lens = sys::recvmmsg(fd, &mut [one, two], flags)?;
             if flags & libc::MSG_PEEK == 0 && lens.iter().any(|len| *len > 0) {
                 let first = lens[0];
