@@ -66,7 +66,7 @@ pub fn flags_of(text: &str) -> Result<i32> {
 
 /// Buffers of even lengths go in two pieces, others in up to 33.
 fn piece_bytes(len_bytes: usize) -> usize {
-    let pieces = if len_bytes % 2 == 0 { 2 } else { 33 };
+    let pieces = if len_bytes.is_multiple_of(2) { 2 } else { 33 };
     len_bytes.div_ceil(pieces).max(1)
 }
 
