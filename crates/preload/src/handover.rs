@@ -183,6 +183,15 @@ pub fn lend(fd: c_int) {
     }
 }
 
+/// The same of a child that will be started by a call that does the exec itself.
+pub fn will_lend(fd: c_int) {
+    match entry::get(fd) {
+        Entry::Candidate(candidate) => life::withdraw(fd, candidate),
+        Entry::Conn(_) => lend(fd),
+        _ => {}
+    }
+}
+
 fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Image, until_ns: u64) {
     conn.park_for_good(fd);
     if let Entry::Candidate(candidate) = entry::of_lender(fd) {

@@ -27,6 +27,7 @@ mod share;
 mod shared_sets;
 mod sharing;
 mod signals;
+mod spawned;
 mod special;
 mod starved;
 mod strangers;

@@ -124,6 +124,11 @@ pub extern "C" fn before_posix_spawnp(
     handover::before_start(|| unsafe { image::of(Name::Search(file), environment) });
 }
 
+/// A program that will be started gets `fd` under another number, though it may close on exec.
+pub extern "C" fn before_adddup2(_: *mut u8, fd: c_int) {
+    handover::will_lend(fd);
+}
+
 /// Before system and popen.
 pub extern "C" fn before_shell() {
     let shell = Name::Path(c"/bin/sh".as_ptr());
