@@ -1,7 +1,7 @@
 //! A program that is started with a connection of another one's at a number of its own, though the
 //! connection closes on exec. In C, for a call that does the exec itself.
 //!
-//! Holds: posix_spawn_file_actions_adddup2(3).
+//! Holds: posix_spawn(3).
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
