@@ -193,15 +193,15 @@ impl Uplink {
             Ok(()) => self.begin_anew(now),
             Err(error) => {
                 crate::rarely::warn!("cannot wait for the port to the host: {error}");
-                self.port.close();
+                self.port.close(now);
             }
         }
     }
 
     /// It was unplugged. One that comes in its place is found.
-    fn port_gone(&mut self) {
+    fn port_gone(&mut self, now: Instant) {
         tracing::info!("the port to the host is gone: channels stay, no new ones come");
-        self.port.close();
+        self.port.close(now);
         self.lost();
         self.inbox.clear();
         (self.check_at, self.ask_at) = (None, None);
@@ -374,7 +374,7 @@ impl Uplink {
                     return;
                 }
                 Heard::Nothing => return,
-                Heard::Gone => return self.port_gone(),
+                Heard::Gone => return self.port_gone(now),
             }
             loop {
                 let (used, raw) = next(&self.inbox);

@@ -109,7 +109,9 @@ impl Port {
                 true
             }
             // Another broker has it, which may be ending; or it comes and goes.
-            Err(Errno::BUSY | Errno::NOENT) if self.look.is_some() => false,
+            Err(Errno::BUSY | Errno::NOENT | Errno::NODEV | Errno::NXIO) if self.look.is_some() => {
+                false
+            }
             Err(error) => {
                 let path = path.display();
                 tracing::warn!(
@@ -121,9 +123,9 @@ impl Port {
         }
     }
 
-    /// It is looked for when a file comes.
-    pub fn close(&mut self) {
-        self.fd = None;
+    /// It is looked for: another one may have come before this one was seen to be gone.
+    pub fn close(&mut self, now: Instant) {
+        (self.fd, self.look) = (None, Some(Look::from(now)));
     }
 
     pub fn read(&self, buffer: &mut [u8]) -> Heard {

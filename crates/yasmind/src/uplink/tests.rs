@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use yasmin_control::uplink::UPLINK_BYTES;
 
@@ -129,6 +130,14 @@ fn what_the_host_says_of_segments_is_passed_on() {
     assert_eq!(lab.heard(), wanted.map(|message| (5, message)));
 }
 
+/// A terminal's end that stands for the host, and the other one's path.
+fn terminal() -> (File, PathBuf) {
+    let host = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    unlockpt(&host).unwrap();
+    let name = ptsname(&host, Vec::new()).unwrap();
+    (File::from(host), OsStr::from_bytes(name.as_bytes()).into())
+}
+
 /// A terminal stands for a port: it is there when its symbolic link is.
 #[test]
 fn the_port_may_come_later_and_go() {
@@ -138,19 +147,21 @@ fn the_port_may_come_later_and_go() {
     for _ in 0..2 {
         assert!(uplink.port.fd().is_none() && !uplink.is_up());
         assert!(uplink.turn(Instant::now()).is_empty());
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
-        let host = openpt(flags).unwrap();
-        unlockpt(&host).unwrap();
-        let name = ptsname(&host, Vec::new()).unwrap();
+        let (host, name) = terminal();
         std::fs::write(folder.path().join("other"), b"").unwrap();
         assert!(uplink.turn(Instant::now()).is_empty() && uplink.port.fd().is_none());
-        std::os::unix::fs::symlink(OsStr::from_bytes(name.as_bytes()), &path).unwrap();
+        symlink(&name, &path).unwrap();
         uplink.turn(Instant::now());
         let mut raw = [0; UPLINK_BYTES];
-        let mut host = File::from(host);
-        host.read_exact(&mut raw).unwrap();
+        (&host).read_exact(&mut raw).unwrap();
         assert_eq!(ToHost::decode(&raw), Ok(ToHost::Ask { version: UPLINK_VERSION }));
         std::fs::remove_file(&path).unwrap();
-        uplink.port_gone();
-    }
+        uplink.port_gone(Instant::now());
+    } // One that is there before the last one was seen to be gone.
+    let (_host, name) = terminal();
+    symlink(&name, &path).unwrap();
+    uplink.turn(Instant::now());
+    uplink.port_gone(Instant::now());
+    uplink.expire(Instant::now());
+    assert!(uplink.port.fd().is_some());
 }
