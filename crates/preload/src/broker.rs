@@ -68,7 +68,7 @@ pub fn has_news() -> bool {
 /// Offers the connection. False: no broker now.
 pub fn offer(fd: c_int, id: u64, candidate: Candidate) -> bool {
     let role = if candidate.is_acceptor() { Role::Acceptor } else { Role::Connector };
-    let is_handed = candidate.is_handed();
+    let is_handed = candidate.is_handed() || candidate.is_by_kernel();
     named(fd).is_some_and(|socket| send(ToBroker::Offer { id, role, is_handed, socket }, &[]))
 }
 

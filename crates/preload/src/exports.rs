@@ -24,7 +24,7 @@ use crate::in_flight::Inside;
 use crate::iov::Buffers;
 use crate::send::Source;
 use crate::sys::{self, IoVec, Ret};
-use crate::table::Way;
+use crate::table::{self, Way};
 use crate::{elsewhere, entry, guest, in_flight, life, memory, process, promote, recv, send};
 
 /// What `fd` is, and if it is a candidate the mark that keeps it one until the call is over. A
@@ -49,9 +49,16 @@ fn counted(fd: c_int, inside: Inside, way: Way, kernel: impl FnOnce() -> isize) 
     if ret > 0 && matches!(way, Way::Out) {
         elsewhere::note_step();
     }
+    // Before it leaves: with nobody inside all is counted.
+    if ret > 0
+        && table::is_candidate(fd)
+        && let Some(counts) = table::counts(fd)
+    {
+        counts.add(ret as usize, way);
+    }
     in_flight::leave(fd, inside);
     if let Entry::Candidate(candidate) = entry::get(fd) {
-        promote::after_call(fd, candidate, ret, way);
+        promote::after_call(fd, candidate);
     }
     ret
 }

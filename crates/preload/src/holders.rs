@@ -3,7 +3,7 @@
 //! A candidate that lives through a fork, or is duplicated, has a slot: how many numbers in how many
 //! processes name the socket, in pages that forks share. An end with a channel says it in its side page,
 //! which they share too. A number counts until it is closed; one that this library lost sight of, as a
-//! program without it has it, counts for good.
+//! program without it has it or its process was killed, counts until the kernel is asked.
 //!
 //! Storey 2: table.
 
@@ -67,6 +67,14 @@ pub fn is_raised(slot: usize) -> bool {
 /// Whether no other number names the candidate, or no other process holds the set.
 pub fn is_sole_holder(slot: usize) -> bool {
     slot == 0 || slot_refs(slot).load(Ordering::SeqCst) <= 1
+}
+
+/// Nobody holds the candidate any more but who has a channel for it now: what else was counted went
+/// with its process.
+pub fn free_slot(slot: usize) {
+    if slot != 0 {
+        slot_refs(slot).store(0, Ordering::SeqCst);
+    }
 }
 
 /// A number of the candidate is closed, or this process lets go of a set.

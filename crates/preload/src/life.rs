@@ -230,6 +230,8 @@ pub fn counts_once_more(fd: c_int) -> Option<usize> {
         Entry::Candidate(candidate) => Some(candidate.slot()),
         _ => None,
     };
+    // What the kernel counted was before.
+    table::change(fd, |candidate| candidate.with_by_kernel(false))?;
     if slot(fd)? == 0 {
         let Some(fresh) = holders::take_slot() else {
             table::clear(fd);

@@ -12,7 +12,7 @@ use crate::conn::{Conn, Handout};
 use crate::entry::{self, Entry};
 use crate::lock::Lock;
 use crate::sys::{self, PollFd, SOL_SOCKET, SOL_TCP, call};
-use crate::table::{self, Candidate, Way};
+use crate::table::{self, Candidate};
 use crate::{
     clock, config, handouts, holders, in_flight, life, offer, process, settings, tcp, text,
 };
@@ -57,13 +57,10 @@ pub fn begin_inherited() {
     }
 }
 
-/// A call on a candidate ended with `ret`: it may have proven busy, or its channel may be there.
+/// A call on a candidate ended, and is counted: it may have proven busy, or its channel may be there.
 #[inline]
-pub fn after_call(fd: c_int, candidate: Candidate, ret: isize, way: Way) {
+pub fn after_call(fd: c_int, candidate: Candidate) {
     let Some(counts) = table::counts(fd) else { return };
-    if ret > 0 {
-        counts.add(ret as usize, way);
-    }
     if candidate.is_pending() {
         if broker::has_news() || handouts::any_waits() {
             look_for_answer(fd);
@@ -129,13 +126,18 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     if candidate.is_pending() || process::is_borrowed() {
         return;
     }
-    if candidate.pause().is_any() && candidate.pause().lasts(clock::second()) {
+    if is_paused(candidate) {
         start_over(fd);
         return;
     }
     // First, as it takes no system call: without a broker this comes again and again.
     if !broker::is_there() {
         start_over(fd);
+        return;
+    }
+    if !is_alone(candidate) {
+        start_over(fd);
+        held_elsewhere(fd);
         return;
     }
     if !text::is_clean() {
@@ -161,7 +163,8 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         table::clear(fd);
         return;
     }
-    if !holders::is_sole_holder(candidate.slot()) {
+    // Else another one holds it as soon as the kernel was asked.
+    if candidate.is_by_kernel() && process::is_forking() {
         start_over(fd);
         return;
     }
@@ -174,6 +177,55 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     // Of one that is to have another channel the other end may not know yet.
     if wait_ms > 0 && !candidate.is_again() {
         await_answer(fd, wait_ms);
+    }
+}
+
+fn is_paused(candidate: Candidate) -> bool {
+    let is_let_go = || {
+        let slot = candidate.slot();
+        candidate.is_held() && slot != 0 && holders::is_sole_holder(slot)
+    };
+    candidate.pause().is_any() && candidate.pause().lasts(clock::second()) && !is_let_go()
+}
+
+/// Whether no other number names the candidate, as far as this library knows.
+fn is_alone(candidate: Candidate) -> bool {
+    candidate.is_by_kernel() || holders::is_sole_holder(candidate.slot())
+}
+
+/// The candidate was found held elsewhere. False: it was so too often before.
+fn is_shared_once_more(fd: c_int) -> bool {
+    let is_full = |candidate: Candidate| candidate.shared_once_more().is_none();
+    let is_more = matches!(entry::get(fd), Entry::Candidate(candidate) if !is_full(candidate));
+    if is_more {
+        table::change(fd, |candidate| candidate.shared_once_more().unwrap_or(candidate));
+    }
+    is_more
+}
+
+/// By its slot another number names the candidate. One that went with a killed process was never
+/// closed: after a few times the kernel is asked, and says what went over the connection meanwhile.
+fn held_elsewhere(fd: c_int) {
+    if is_shared_once_more(fd) {
+        return;
+    }
+    let Some(_guard) = LOCK.try_acquire() else { return };
+    let Entry::Candidate(candidate) = entry::get(fd) else { return };
+    if candidate.is_in_flight() || candidate.is_pending() || process::is_forking() {
+        return;
+    }
+    let closed = candidate.with_gate(true);
+    if !table::swap(fd, candidate, closed.0) {
+        return;
+    }
+    let is_known = in_flight::is_clear(fd)
+        && tcp::history(fd)
+            .zip(table::counts(fd))
+            .map(|(history, counts)| counts.begin(history.sent as u32, history.read as u32))
+            .is_some();
+    // A fork or a copy meanwhile: the entry is another one's then.
+    if !table::swap(fd, closed, candidate.with_by_kernel(is_known).0) {
+        table::change(fd, |candidate| candidate.with_gate(false));
     }
 }
 
@@ -225,16 +277,20 @@ fn declined(fd: c_int, id: u64, reason: Decline) {
     }
     let Entry::Candidate(candidate) = entry::get(fd) else { return };
     // Whoever handed it over is about to close it, or uses it too.
-    if reason == Decline::Shared && candidate.shared_once_more().is_some() {
-        table::change(fd, |candidate| candidate.shared_once_more().unwrap_or(candidate));
+    if reason == Decline::Shared && is_shared_once_more(fd) {
         start_over(fd);
         return;
     }
-    // What it had once it may have again: on another host, or when its peer is back.
+    // What it had once it may have again: on another host, or when its peer is back. What others hold
+    // they may let go of.
     let is_for_good = matches!(reason, Decline::NotTcp | Decline::SelfConnected);
-    if reason == Decline::Later || candidate.is_again() && !is_for_good {
+    let is_held = reason == Decline::Shared || candidate.is_by_kernel();
+    let is_for_now = is_held || candidate.is_again() || reason == Decline::Later;
+    if is_for_now && !is_for_good {
         let second = clock::second();
-        table::change(fd, |candidate| candidate.paused(second));
+        table::change(fd, |candidate| {
+            candidate.paused(second).with_by_kernel(false).with_held(is_held)
+        });
         start_over(fd);
         return;
     }
@@ -288,7 +344,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     if candidate.is_in_flight() || in_flight::is_marked(fd) || process::is_forking() {
         return false;
     }
-    if !holders::is_sole_holder(candidate.slot()) {
+    if !is_alone(candidate) {
         return false;
     }
     let Some(conn) = Conn::attach(fd, handout) else {
@@ -320,7 +376,11 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     if config::is_forced() {
         offer::at_once(conn, fd);
     }
-    holders::drop_slot(candidate.slot());
+    if candidate.is_by_kernel() {
+        holders::free_slot(candidate.slot());
+    } else {
+        holders::drop_slot(candidate.slot());
+    }
     handouts::close(handout);
     if conn.settings.nodelay.load(Ordering::Relaxed) == 0 {
         // Replies by ring carry no acknowledgement: Nagle would hold back what goes by TCP.

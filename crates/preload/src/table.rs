@@ -10,7 +10,8 @@
 //! kind 6:   3 other processes may hold it   4 its end was told   8-39 the TCP socket behind
 //! kind 7:   8-39 how many descriptors it is behind
 //! kind 1:   3 role   4 offer out   5 gate   6 handed over   7 it had a channel   8-23 fork slot
-//!           24-25 times that it was held elsewhere too   26-50 how long it is not offered (`Pause`)
+//!           24-25 times that it was held elsewhere too   26-49 how long it is not offered (`Pause`)
+//!           50 so long since the kernel counted another holder   51 the kernel's count decides
 //!           52-63 calls in flight (`in_flight`)
 //! ```
 //!
@@ -52,6 +53,8 @@ const SHARED_ONCE: u64 = 1 << 24;
 const SHARED_MASK: u64 = 3 << 24;
 const PAUSE_SHIFT: u32 = 26;
 const PAUSE_MASK: u64 = (Pause::MOST_BITS as u64) << PAUSE_SHIFT;
+const HELD: u64 = 1 << 50;
+const BY_KERNEL: u64 = 1 << 51;
 const IN_FLIGHT: u64 = 1 << 52;
 
 /// libc's own streams use numbers 0 to 2, by entries that nobody can get in front of.
@@ -127,7 +130,26 @@ impl Candidate {
         self.0 & HANDED != 0
     }
 
-    /// The broker found it held elsewhere too. `None`: once too often.
+    /// Its slot may count numbers that went with their process: the broker asks the kernel who holds it.
+    pub fn with_by_kernel(self, is_by_kernel: bool) -> Self {
+        Self(if is_by_kernel { self.0 | BY_KERNEL } else { self.0 & !BY_KERNEL })
+    }
+
+    pub fn is_by_kernel(self) -> bool {
+        self.0 & BY_KERNEL != 0
+    }
+
+    /// It is paused because the kernel counted another holder, or could not: who lets go of it by close
+    /// ends the pause.
+    pub fn with_held(self, is_held: bool) -> Self {
+        Self(if is_held { self.0 | HELD } else { self.0 & !HELD })
+    }
+
+    pub fn is_held(self) -> bool {
+        self.0 & HELD != 0
+    }
+
+    /// It was found held elsewhere too. `None`: once too often.
     pub fn shared_once_more(self) -> Option<Self> {
         let is_full = self.0 & SHARED_MASK == SHARED_MASK;
         (!is_full).then_some(Self(self.0.wrapping_add(SHARED_ONCE)))
@@ -189,9 +211,9 @@ impl Candidate {
         Self(self.0 & !SLOT_MASK | (slot as u64) << SLOT_SHIFT & SLOT_MASK)
     }
 
-    /// Without calls in flight.
+    /// As another number or process has it: calls in flight, and what the kernel counted, are the first's.
     pub fn alone(self) -> Self {
-        Self(self.0 & (IN_FLIGHT - 1)).with_gate(false)
+        Self(self.0 & (IN_FLIGHT - 1)).with_gate(false).with_by_kernel(false)
     }
 }
 
@@ -309,6 +331,11 @@ pub fn watched_of_any(fd: c_int) -> Option<&'static AtomicPtr<c_void>> {
 #[inline]
 pub fn raw(fd: c_int) -> u64 {
     cell(fd).map_or(0, |cell| cell.load(Ordering::Acquire))
+}
+
+#[inline]
+pub fn is_candidate(fd: c_int) -> bool {
+    raw(fd) & KIND == KIND_CANDIDATE
 }
 
 /// Whether it is a candidate whose gate is open.

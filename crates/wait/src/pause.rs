@@ -4,7 +4,7 @@
 /// The first pause lasts a second, the longest 2 to this power.
 const LONGEST: u32 = 6;
 /// Seconds are counted modulo 2 to this power.
-const CLOCK_BITS: u32 = 22;
+const CLOCK_BITS: u32 = 21;
 const CLOCK: u32 = (1 << CLOCK_BITS) - 1;
 const COUNT: u32 = 7;
 

@@ -201,6 +201,52 @@ fn duplicated_in_a_child() {
     });
 }
 
+/// A child that is killed closes nothing that its parent hears of.
+#[test]
+fn held_by_a_child_that_was_killed() {
+    check(|duo| {
+        duo.connect("C");
+        duo.quiet_b("set C nodelay 1");
+        duo.a("fork P");
+        duo.b("send C 50");
+        duo.a("in P recvall C 50");
+        duo.a("in P send C 60");
+        duo.a("kill P");
+        duo.a("reap P");
+        duo.b("recvall C 60");
+        duo.a("dup C D");
+        duo.a("close C");
+        prove_with(duo, "");
+        duo.b("close C");
+        duo.a("recv D 10");
+    });
+}
+
+/// As long as it lives, both may use it.
+#[test]
+fn held_by_a_child_for_a_while() {
+    check(|duo| {
+        duo.connect("C");
+        duo.quiet_b("set C nodelay 1");
+        duo.a("dup C D");
+        duo.a("close C");
+        duo.a("fork P");
+        let before = by_ring(duo);
+        for _ in 0..20 {
+            round_trip_with(duo, "");
+            round_trip(duo);
+        }
+        assert_eq!(by_ring(duo), before, "a ring that a process without it shares");
+        duo.a("kill P");
+        duo.a("reap P");
+        // Longer than it is left alone after the kernel said that the child holds it.
+        std::thread::sleep(std::time::Duration::from_millis(2200));
+        prove_with(duo, "");
+        duo.b("close C");
+        duo.a("recv D 10");
+    });
+}
+
 /// The kernel goes on telling of a number that was closed, as long as another one names the socket.
 #[test]
 fn watched_by_a_number_that_is_closed() {
