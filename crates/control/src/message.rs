@@ -93,6 +93,9 @@ pub enum ToBroker {
     /// The process got a TCP socket over a Unix socket. Answered by `FromBroker::Residue` or
     /// `Decline`.
     Claim { version: u32, socket: Socket },
+    /// How many references are there to the epoll set that the process has at this number? First
+    /// message on a connection of its own; answered by `FromBroker::Counted` or `Decline`.
+    Count { version: u32, number: u32 },
 }
 
 /// What the broker answers.
@@ -123,6 +126,8 @@ pub enum FromBroker {
     /// Answer to CLAIM. One descriptor beside it: the residue's memfd. So many more are `left`
     /// for this socket.
     Residue { left: u64 },
+    /// Answer to COUNT: numbers in all processes, and calls under way of programs with threads.
+    Counted { references: u64 },
 }
 
 /// Why a connection has no channel.
@@ -225,6 +230,8 @@ const LEAVE: u32 = 8;
 const CLAIM: u32 = 9;
 const KEEP: u32 = 10;
 const STAYS: u32 = 11;
+/// 11 to 17 are of segments, too, as 111 to 115 are.
+const COUNT: u32 = 18;
 const WELCOME: u32 = 101;
 const REFUSED: u32 = 102;
 const CHANNEL: u32 = 103;
@@ -235,6 +242,7 @@ const JOINED: u32 = 107;
 const LEFT: u32 = 108;
 const RESIDUE: u32 = 109;
 const SEND: u32 = 110;
+const COUNTED: u32 = 116;
 
 /// In OFFER, beside the role.
 const HANDED: u32 = 1 << 31;
@@ -339,6 +347,9 @@ impl ToBroker {
             Self::Claim { version, socket } => {
                 socket.encode(CLAIM, version, u64::from(socket.number), 0)
             }
+            Self::Count { version, number } => {
+                Fields::new(COUNT, version, u64::from(number)).encode()
+            }
         }
     }
 
@@ -390,6 +401,7 @@ impl ToBroker {
                 version: fields.a,
                 socket: Socket::decode(fields.id as u32, &fields, raw),
             },
+            COUNT => Self::Count { version: fields.a, number: fields.id as u32 },
             value => return Err(BadMessage::Kind { value }),
         })
     }
@@ -416,6 +428,7 @@ impl FromBroker {
             Self::Send => Fields::new(SEND, 0, 0),
             Self::Left => Fields::new(LEFT, 0, 0),
             Self::Residue { left } => Fields { b: left, ..Fields::new(RESIDUE, 0, 0) },
+            Self::Counted { references } => Fields { b: references, ..Fields::new(COUNTED, 0, 0) },
         }
         .encode()
     }
@@ -445,6 +458,7 @@ impl FromBroker {
             SEND => Self::Send,
             LEFT => Self::Left,
             RESIDUE => Self::Residue { left: fields.b },
+            COUNTED => Self::Counted { references: fields.b },
             value => return Err(BadMessage::Kind { value }),
         })
     }

@@ -107,6 +107,10 @@ fn to_broker(case: &Value) -> ToBroker {
         "claim" => {
             ToBroker::Claim { version: number(case, "version") as u32, socket: socket(case) }
         }
+        "count" => ToBroker::Count {
+            version: number(case, "version") as u32,
+            number: number(case, "number") as u32,
+        },
         other => panic!("message {other}"),
     }
 }
@@ -134,6 +138,7 @@ fn from_broker(case: &Value) -> FromBroker {
         "send" => FromBroker::Send,
         "left" => FromBroker::Left,
         "residue" => FromBroker::Residue { left: hex(case, "left") },
+        "counted" => FromBroker::Counted { references: hex(case, "references") },
         other => panic!("message {other}"),
     }
 }

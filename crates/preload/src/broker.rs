@@ -450,7 +450,8 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
         | FromBroker::Joined { .. }
         | FromBroker::Send
         | FromBroker::Left
-        | FromBroker::Residue { .. } => None,
+        | FromBroker::Residue { .. }
+        | FromBroker::Counted { .. } => None,
     }
 }
 

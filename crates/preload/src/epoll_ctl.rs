@@ -122,6 +122,9 @@ fn ctl_locked(
         && !set.is_shared()
         && (!is_oneshot || set.may_use_tokens() && text::is_clean());
     if !is_late {
+        if has_rings && set.is_shared() {
+            set.doubted.store(1, Ordering::Relaxed);
+        }
         set.flush();
         if !is_present {
             // It was taken back, and is gone now.

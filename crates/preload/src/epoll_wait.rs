@@ -6,6 +6,7 @@ use core::ffi::{c_int, c_void};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use yasmin_wait::Pause;
 use yasmin_wire::State;
 
 use crate::conn::Parked;
@@ -18,7 +19,7 @@ use crate::signals::{self, Handled};
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EpollEvent, call};
 use crate::timeout::Timeout;
-use crate::{answer, clock, epoll_ctl, process, real, set, spin};
+use crate::{answer, clock, epoll_ctl, process, real, request, set, spin};
 
 /// One epoll_wait in any of its forms, with the program's own buffer.
 pub struct Wait {
@@ -91,6 +92,9 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
     if wait.max <= 0 {
         return wait.kernel(0, wait.timeout);
     }
+    if set.doubted.load(Ordering::Relaxed) != 0 {
+        asks_who_holds(set, wait.fd);
+    }
     if wait.timeout.is_now() && !set.hot.is_empty() {
         spin::try_polling(&set.polling, |budget| watch(set, budget));
     }
@@ -117,6 +121,38 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
         set.show();
     }
     told
+}
+
+/// A process that got the set over a fork, and then was killed, or left it to another program by
+/// exec, has not said that it holds it no more. The kernel's count of references says so, of which
+/// this process has one. A thread that waits has one, too.
+#[cold]
+fn asks_who_holds(set: &'static Set, fd: c_int) {
+    // So long at most others wait for the set.
+    const PATIENCE_NS: u64 = 10_000_000;
+    let pause = Pause::of_bits(set.doubts.load(Ordering::Relaxed));
+    let second = clock::second();
+    if pause.is_any() && pause.lasts(second) || process::is_borrowed() {
+        return;
+    }
+    let saved = sys::errno();
+    let can_tell = || {
+        let is_lent = set.lent.load(Ordering::SeqCst) != 0;
+        let is_waited_on = set.sleepers.load(Ordering::SeqCst) != 0;
+        let is_alone = set.names.load(Ordering::Relaxed) == 1;
+        !is_lent && !is_waited_on && is_alone && !set.is_foreign() && !process::is_forking()
+    };
+    if let Some(_guard) = set.lock.acquire()
+        && can_tell()
+    {
+        set.doubted.store(0, Ordering::Relaxed);
+        set.doubts.store(pause.longer(second).bits(), Ordering::Relaxed);
+        // A fork that begins meanwhile waits for the lock, and counts afterwards.
+        if request::references(fd, clock::now_ns() + PATIENCE_NS) == Some(1) && can_tell() {
+            set.is_left_alone();
+        }
+    }
+    sys::set_errno(saved);
 }
 
 /// A wait under way.

@@ -69,6 +69,14 @@ pub fn is_sole_holder(slot: usize) -> bool {
     slot == 0 || slot_refs(slot).load(Ordering::SeqCst) <= 1
 }
 
+/// Nobody but this process holds the set of `slot`: who else was counted is gone.
+pub fn is_left_alone(slot: usize) {
+    if slot != 0 {
+        let one = |refs: u32| (refs != RAISED).then_some(1);
+        let _ = slot_refs(slot).fetch_update(Ordering::SeqCst, Ordering::SeqCst, one);
+    }
+}
+
 /// Nobody holds the candidate any more but who has a channel for it now: what else was counted went
 /// with its process.
 pub fn free_slot(slot: usize) {

@@ -1,4 +1,4 @@
-//! What the broker is asked for one connection of the program.
+//! What the broker is asked for one connection of the program, or one set.
 //!
 //! Storey 4: life.
 
@@ -23,7 +23,7 @@ pub enum Answer {
     Late,
 }
 
-/// A connection to the broker for one connection of the program; closed at the end.
+/// A connection to the broker for one question; closed at the end.
 pub struct Request {
     fd: c_int,
 }
@@ -94,6 +94,18 @@ impl Request {
             }
             _ => None,
         }
+    }
+}
+
+/// How many references there are to the epoll set at `fd`. `None`: nobody says.
+pub fn references(fd: c_int, until_ns: u64) -> Option<u64> {
+    if !broker::is_there() {
+        return None;
+    }
+    let message = ToBroker::Count { version: CONTROL_VERSION, number: fd as u32 };
+    match Request::open()?.ask(message, &[], until_ns)? {
+        (FromBroker::Counted { references }, _) => Some(references),
+        _ => None,
     }
 }
 

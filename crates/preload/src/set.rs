@@ -112,6 +112,11 @@ pub struct Set {
     /// Where the processes that share it over a fork are counted, and say that they use it; 0: never
     /// forked.
     pub slot: AtomicU32,
+    /// Not 0: what the program changed had to be told to the kernel at once, as another process may
+    /// hold the set. The next wait asks the broker who does.
+    pub doubted: AtomicU32,
+    /// `Pause` between two such questions.
+    pub doubts: AtomicU32,
     /// Not 0: the program that follows by exec does not get it.
     pub let_go: AtomicU32,
     /// Not 0: it holds sets that are followed, or did.
@@ -198,6 +203,8 @@ pub fn created(fd: c_int) {
         &set.closed,
         &set.foreign,
         &set.slot,
+        &set.doubted,
+        &set.doubts,
         &set.let_go,
         &set.has_sets,
         &set.lent,
@@ -365,6 +372,11 @@ impl Set {
     pub fn is_shared(&self) -> bool {
         self.lent.load(Ordering::Relaxed) != 0
             || !holders::is_sole_holder(self.slot.load(Ordering::Relaxed) as usize)
+    }
+
+    /// The kernel said so: who was counted is gone, and never said it.
+    pub fn is_left_alone(&self) {
+        holders::is_left_alone(self.slot.load(Ordering::Relaxed) as usize);
     }
 
     /// This process holds it no more.

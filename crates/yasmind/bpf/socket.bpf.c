@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only
 /*
- * Describes the TCP socket that a process has under a number, if it has the expected cookie.
+ * Describes the TCP socket that a process has under a number, if it has the expected cookie, or
+ * counts the references to the epoll set that it has there.
  *
  * It only reads. No file, socket or task is referenced at any time: what holds a reference, and
  * is then stopped or preempted, holds back the connection's end. What is read may be freed and
@@ -32,6 +33,7 @@ typedef unsigned long long u64;
 /* Addresses of one device that are looked at. */
 #define ADDRESSES 8
 #define SOCKFS_MAGIC 0x534F434B
+#define ANON_INODE_FS_MAGIC 0x09041934
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
@@ -487,6 +489,40 @@ int describe(struct context *ctx)
 	cred = READ(task, cred);
 	record.euid = READ(cred, euid.val);
 	record.pid_namespace = pid_namespace(task);
+	record.secure = secure(task);
+	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	return 0;
+}
+
+/* How many references there are to the file, if it is of the kind that epoll sets are. */
+SEC("iter/task")
+int count(struct context *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct record record;
+	struct wanted *look;
+	struct super_block *sb;
+	struct inode *inode;
+	struct file *file;
+	struct cred *cred;
+	u32 key = 0;
+
+	look = bpf_map_lookup_elem(&wanted, &key);
+	if (!task || !look)
+		return 0;
+	file = file_at(task, look->number);
+	if (!file)
+		return 0;
+	inode = READ(file, f_inode);
+	sb = READ(inode, i_sb);
+	if (!inode || !sb || READ(sb, s_magic) != ANON_INODE_FS_MAGIC)
+		return 0;
+	__builtin_memset(&record, 0, sizeof(record));
+	record.references = references(file);
+	if (file_at(task, look->number) != file)
+		return 0;
+	cred = READ(task, cred);
+	record.euid = READ(cred, euid.val);
 	record.secure = secure(task);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;

@@ -238,7 +238,8 @@ impl Broker {
                 | ToBroker::Prepare { version, .. }
                 | ToBroker::Join { version, .. }
                 | ToBroker::Leave { version, .. }
-                | ToBroker::Claim { version, .. },
+                | ToBroker::Claim { version, .. }
+                | ToBroker::Count { version, .. },
             ) if version != CONTROL_VERSION => {
                 let _ = client.send(FromBroker::Refused { version: CONTROL_VERSION }, &[]);
                 Err(Gone)
@@ -253,6 +254,7 @@ impl Broker {
             // Nothing comes behind it.
             Ok(ToBroker::Keep) if !greeted => self.keep(token, &mut fds, now).and(Err(Gone)),
             Ok(ToBroker::Claim { socket, .. }) if !greeted => self.claim(token, &socket),
+            Ok(ToBroker::Count { number, .. }) if !greeted => self.count(token, number),
             Ok(ToBroker::Offer { id, role, is_handed, socket }) if greeted => {
                 let allowed = if is_handed { ends::held_once } else { Ok };
                 self.offered(token, id, role, &socket, allowed, now)
@@ -284,6 +286,15 @@ impl Broker {
         if result == Err(Gone) {
             self.doomed.push(token);
         }
+    }
+
+    fn count(&mut self, token: u64, number: u32) -> Result<(), Gone> {
+        let client = self.clients.get_mut(&token).ok_or(Gone)?;
+        let answer = match self.proof.count(&*client, client.credentials(), number) {
+            Ok(references) => FromBroker::Counted { references },
+            Err(reason) => FromBroker::Decline { id: 0, reason },
+        };
+        client.send(answer, &[])
     }
 
     /// The socket that a process names.

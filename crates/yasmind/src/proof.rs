@@ -55,6 +55,25 @@ impl Proof {
         Ok(facts)
     }
 
+    /// How many references there are to the epoll set that the process at the other end of a
+    /// connection names. Only BPF sees them.
+    ///
+    /// # Errors
+    /// It cannot be told.
+    pub fn count(
+        &mut self,
+        connection: impl AsFd,
+        namer: Credentials,
+        number: u32,
+    ) -> Result<u64, Decline> {
+        let Self::Numbers(sight) = self else { return Err(Decline::NoProof) };
+        let references = sight.count(namer, number)?;
+        if !is_alive(connection) {
+            return Err(Decline::NoProof);
+        }
+        Ok(references)
+    }
+
     /// What the end shares with its peer; `None` when nothing can prove it.
     pub fn key(&self, facts: &Facts, role: Role) -> Option<Key> {
         match self {

@@ -1,7 +1,7 @@
-//! Looks at a process's socket with a BPF program (bpf/socket.bpf.c).
+//! Looks at a process's socket with a BPF program (bpf/socket.bpf.c), and at who holds its epoll set.
 //!
 //! The program is run for one process, finds the number in its table, and describes the socket
-//! if it has the expected cookie. Nothing is referenced, so nothing here can hold a connection's
+//! if it has the expected cookie; another one counts the references to an epoll set. Nothing is referenced, so nothing here can hold a connection's
 //! end back, and nothing waits for anybody: what it costs depends neither on how many
 //! descriptors and sockets there are nor on what their owners do. It needs Linux 6.1 with BTF,
 //! CAP_BPF and CAP_PERFMON.
@@ -54,10 +54,17 @@ const SAMPLES: usize = 32;
 /// Bytes of the program's struct record.
 const RECORD_BYTES: usize = 120;
 
-/// The loaded program.
+/// The loaded programs.
 pub struct Sight {
     wanted: Array<MapData, [u64; 2]>,
-    program: ProgramFd,
+    describe: ProgramFd,
+    count: ProgramFd,
+}
+
+#[derive(Clone, Copy)]
+enum Program {
+    Describe,
+    Count,
 }
 
 /// What the program found, but for what no caller needs.
@@ -82,10 +89,14 @@ impl Sight {
             Map::Array(_) => Array::try_from(map)?,
             _ => return Err(LoadError::Missing("map 'wanted'")),
         };
-        let program = object.program_mut("describe").ok_or(LoadError::Missing("'describe'"))?;
-        let program: &mut Iter = program.try_into()?;
-        program.load("task", &btf)?;
-        let mut sight = Self { wanted, program: program.fd()?.try_clone()? };
+        let mut load = |name, missing| -> Result<ProgramFd, LoadError> {
+            let program = object.program_mut(name).ok_or(LoadError::Missing(missing))?;
+            let program: &mut Iter = program.try_into()?;
+            program.load("task", &btf)?;
+            Ok(program.fd()?.try_clone()?)
+        };
+        let (describe, count) = (load("describe", "'describe'")?, load("count", "'count'")?);
+        let mut sight = Self { wanted, describe, count };
         let socket = rustix::net::socket(
             rustix::net::AddressFamily::INET,
             rustix::net::SocketType::STREAM,
@@ -95,10 +106,10 @@ impl Sight {
         let cookie = rustix::net::sockopt::socket_cookie(&socket).map_err(io::Error::from)?;
         let number = socket.as_raw_fd() as u32;
         // Before Linux 6.1 the program is run for all processes, whichever is asked for.
-        if sight.record(NO_PID, number, cookie)?.is_some() {
+        if sight.record(Program::Describe, NO_PID, number, cookie)?.is_some() {
             return Err(LoadError::Unbounded);
         }
-        match sight.record(std::process::id(), number, cookie)? {
+        match sight.record(Program::Describe, std::process::id(), number, cookie)? {
             Some(record) if record.is_tcp() => Ok(sight),
             _ => Err(LoadError::Blind),
         }
@@ -113,12 +124,11 @@ impl Sight {
         if pid == 0 {
             return Err(Decline::NoProof);
         }
-        let sample = |sight: &mut Self| match sight.record(pid, socket.number, socket.cookie) {
-            Ok(Some(record)) if record.is_tcp() => Ok(record),
-            Ok(_) => Err(Decline::NotTcp),
-            Err(error) => {
-                crate::rarely::warn!("cannot look at a process: {error}");
-                Err(Decline::NoProof)
+        let sample = |sight: &mut Self| {
+            let record = sight.record(Program::Describe, pid, socket.number, socket.cookie);
+            match record.map_err(|error| not_seen(&error))? {
+                Some(record) if record.is_tcp() => Ok(record),
+                _ => Err(Decline::NotTcp),
             }
         };
         let mut last = sample(self)?;
@@ -141,10 +151,34 @@ impl Sight {
         Err(Decline::NoProof)
     }
 
-    /// One run of the program.
-    fn record(&mut self, pid: u32, number: u32, cookie: u64) -> io::Result<Option<Record>> {
+    /// How many references there are to the epoll set that `namer` has under this number.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be told.
+    pub fn count(&mut self, namer: Credentials, number: u32) -> Result<u64, Decline> {
+        if namer.pid == 0 {
+            return Err(Decline::NoProof);
+        }
+        let record = self.record(Program::Count, namer.pid, number, 0);
+        let record = record.map_err(|error| not_seen(&error))?;
+        let record = record.filter(|record| record.is_of(namer)).ok_or(Decline::NoProof)?;
+        record.references().ok_or(Decline::NoProof)
+    }
+
+    /// One run of a program.
+    fn record(
+        &mut self,
+        program: Program,
+        pid: u32,
+        number: u32,
+        cookie: u64,
+    ) -> io::Result<Option<Record>> {
+        let program = match program {
+            Program::Describe => &self.describe,
+            Program::Count => &self.count,
+        };
         self.wanted.set(0, [cookie, u64::from(number)], 0).map_err(io::Error::other)?;
-        let link = match bpf::link_iterator(&self.program, pid) {
+        let link = match bpf::link_iterator(program, pid) {
             // There is no such process any more.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
             link => link?,
@@ -160,6 +194,11 @@ impl Sight {
             };
         }
     }
+}
+
+fn not_seen(error: &io::Error) -> Decline {
+    crate::rarely::warn!("cannot look at a process: {error}");
+    Decline::NoProof
 }
 
 /// struct record of the program.
@@ -199,6 +238,10 @@ impl Record {
         self.u32_at(40) == namer.uid && self.u64_at(96) == 0
     }
 
+    fn references(&self) -> Option<u64> {
+        Some(self.u64_at(104)).filter(|&count| count != 0)
+    }
+
     /// Sequence numbers are the low 32 bits of the counts.
     fn numbers(&self) -> Numbers {
         let (acked, received) = (self.u64_at(16) as u32, self.u64_at(24) as u32);
@@ -223,7 +266,7 @@ impl Record {
             is_plain: self.raw[62] == ESTABLISHED && self.raw[63] == 0,
             bound: self.u32_at(48) != 0,
             pid_namespace: u64::from(self.u32_at(44)),
-            references: Some(self.u64_at(104)).filter(|&count| count != 0),
+            references: self.references(),
             numbers: Some(self.numbers()),
             beyond: Some(self.u64_at(112)).filter(|&netns| netns != 0),
         })

@@ -547,7 +547,7 @@ fn astray() -> Steps {
 fn forks() -> Steps {
     vec![
         (3, end().prop_map(|end| Step::Fork { end }).boxed()),
-        (2, end().prop_map(|end| Step::Reap { end }).boxed()),
+        (2, (end(), any::<bool>()).prop_map(|(end, exits)| Step::Reap { end, exits }).boxed()),
         (3, at(Just(Act::Close))),
     ]
 }

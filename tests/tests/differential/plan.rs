@@ -271,7 +271,7 @@ impl<'a> Plan<'a> {
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
             Step::CloseSet { end, from, in_child } => self.close_set(end, from, in_child),
             Step::Fork { end } => self.fork(end),
-            Step::Reap { end } => self.reap(end),
+            Step::Reap { end, exits } => self.reap(end, exits),
             Step::At(at, ref act) => {
                 let Some(target) = self.target(at) else { return Ok(()) };
                 self.act(&target, act)?;

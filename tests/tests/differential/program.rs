@@ -107,8 +107,10 @@ pub enum Step {
     Fork {
         end: End,
     },
+    /// The child ends: it exits, or as when it is killed.
     Reap {
         end: End,
+        exits: bool,
     },
     Look,
 }

@@ -10,7 +10,7 @@ use yasmin_tests::script::{Duo, compare_in};
 
 /// Channels come as they do by default, only sooner: with offers at accept nothing is a candidate
 /// any more when it is handed on.
-fn check(scenario: fn(&mut Duo)) {
+pub fn check(scenario: fn(&mut Duo)) {
     let soon = Knobs { promote_messages: Some(4), ..Knobs::default() };
     let moods = [
         ("rings", soon.clone()),

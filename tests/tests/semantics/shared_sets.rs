@@ -5,7 +5,7 @@
 
 use yasmin_tests::script::Duo;
 
-use crate::check;
+use crate::{check, handed};
 
 /// 100 bytes lie unread at `b`, whose set E has the connection, and P has both by fork.
 fn prepare(duo: &mut Duo, events: &str) {
@@ -117,5 +117,98 @@ fn a_set_that_came_back_is_polled() {
         duo.b("poll E in 1000");
         duo.b("recvall C 100");
         duo.b("poll F in 0");
+    });
+}
+
+/// 100 bytes to `b`, which waits for them in its set E, once for each, and some back.
+fn one_shot_round(duo: &mut Duo) {
+    assert_eq!(duo.quiet_b("epmod E C in+oneshot"), "ok");
+    assert_eq!(duo.quiet_a("sendall C 100"), "100");
+    duo.quiet_b("epwait E 5000");
+    assert_eq!(duo.quiet_b("recvall C 100"), "100");
+    assert_eq!(duo.quiet_b("sendall C 70"), "70");
+    assert_eq!(duo.quiet_a("recvall C 70"), "70");
+}
+
+/// What others learn of the set, after its bytes went by ring.
+fn one_shot_by_ring(duo: &mut Duo) {
+    let proves = duo.lab.proves() && duo.lab.is_calm();
+    for round in 0.. {
+        one_shot_round(duo);
+        if !proves || duo.carried() {
+            break;
+        }
+        assert!(round < 400, "nothing by ring: {:#?}", duo.lab.status());
+    }
+    // The other one knows no tokens.
+    duo.b("epmod E C in+oneshot");
+    duo.b("fork Q");
+    duo.a("send C 100");
+    duo.b("in Q epwait E 2000");
+    duo.b("epwait E 0");
+    duo.b("recvall C 100");
+    for (who, other) in [("", "in Q "), ("in Q ", "")] {
+        duo.b(&format!("{who}epmod E C in+oneshot"));
+        duo.a("send C 100");
+        duo.b(&format!("{other}epwait E 2000"));
+        duo.b(&format!("{who}epwait E 0"));
+        duo.b(&format!("{other}recvall C 100"));
+        duo.b(&format!("{other}epmod E C in+out+oneshot"));
+        duo.b(&format!("{who}epwait E 2000"));
+        duo.b(&format!("{other}epwait E 0"));
+    }
+    duo.b("epmod E C in+oneshot");
+    duo.b("in Q exit 0");
+    duo.b("reap Q");
+    duo.a("close C");
+    duo.b("epwait E 2000");
+}
+
+fn prepare_one_shot(duo: &mut Duo) {
+    duo.connect("C");
+    duo.quiet_a("set C nodelay 1");
+    duo.quiet_b("set C nodelay 1");
+    duo.b("epadd E C in+oneshot");
+}
+
+#[test]
+fn one_shot_in_a_set_that_a_child_uses() {
+    handed::check(|duo| {
+        duo.b("epoll E");
+        prepare_one_shot(duo);
+        one_shot_by_ring(duo);
+    });
+}
+
+/// A child that is killed never says that it holds the set no more.
+#[test]
+fn one_shot_in_a_set_that_a_killed_child_held() {
+    handed::check(|duo| {
+        duo.b("epoll E");
+        duo.b("fork P");
+        duo.b("kill P");
+        duo.b("reap P");
+        prepare_one_shot(duo);
+        one_shot_by_ring(duo);
+    });
+}
+
+/// Nor does a program that got it by exec, and may look at it as long as it has it.
+#[test]
+fn one_shot_in_a_set_that_another_program_has() {
+    handed::check(|duo| {
+        duo.b("epoll E");
+        duo.b("cloexec E 0");
+        duo.b("fork P");
+        duo.b("in P exec plain");
+        prepare_one_shot(duo);
+        for _ in 0..20 {
+            one_shot_round(duo);
+        }
+        duo.b("in P exit 0");
+        duo.b("reap P");
+        // Longer than until the kernel is asked once more.
+        std::thread::sleep(std::time::Duration::from_millis(2200));
+        one_shot_by_ring(duo);
     });
 }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::registration::{
     self, ARMED, DATA_TOLD, DIRTY, IN_KERNEL, Idea, PRESENT, Registration, TOKENED, WAKES,
 };
-use super::{ADD, DEL, MOD, ONESHOT, Set};
+use super::{ADD, DEL, EDGE, MOD, ONESHOT, Set};
 use crate::clock;
 use crate::sys::{EpollEvent, call};
 
@@ -39,7 +39,11 @@ pub fn note_end_told() {
 
 impl Set {
     pub fn kernel_ctl(&self, op: c_int, one: &Registration) {
-        let (events, data) = (one.asked(), one.kernel_data());
+        self.kernel_ctl_for(op, one, one.asked());
+    }
+
+    fn kernel_ctl_for(&self, op: c_int, one: &Registration, events: u32) {
+        let data = one.kernel_data();
         let mut event = EpollEvent { events, data };
         // A one-shot that the kernel does not know by a token it disarms without a word to anybody.
         let is_seen = events & ONESHOT == 0 || one.has(TOKENED);
@@ -61,10 +65,21 @@ impl Set {
     }
 
     /// Takes it out of the kernel's set.
-    pub fn take_from_kernel(&self, one: &Registration) {
+    fn take_from_kernel(&self, one: &Registration) {
         if one.has(IN_KERNEL) {
             self.kernel_ctl(DEL, one);
             one.remove(IN_KERNEL | ARMED);
+        }
+    }
+
+    /// A one-shot that its ring told of. Who else has the set arms it anew, so there it stays; of it the
+    /// kernel tells no more than an end or an error, and that once.
+    fn disarm_kernel(&self, one: &Registration) {
+        if one.has(PRESENT) && (self.is_shared() || self.is_foreign()) {
+            self.kernel_ctl_for(MOD, one, ONESHOT | one.asked() & EDGE);
+            one.remove(ARMED);
+        } else {
+            self.take_from_kernel(one);
         }
     }
 
@@ -82,7 +97,7 @@ impl Set {
             }
         } else if !one.has(PRESENT) || one.has(ARMED) {
             // One that the kernel has told of stays: it tells nothing more.
-            self.take_from_kernel(one);
+            self.disarm_kernel(one);
         }
     }
 
@@ -91,7 +106,7 @@ impl Set {
         !self.is_foreign() && !self.is_shared() && self.tokenless.load(Ordering::Relaxed) == 0
     }
 
-    /// The kernel gets the program's own data back. Under the lock.
+    /// The kernel gets the program's own data back, and tells of it alone from now on. Under the lock.
     pub fn take_tokens_back(&self) {
         if self.tokens.load(Ordering::Relaxed) == 0 {
             return;
@@ -100,6 +115,11 @@ impl Set {
             one.remove(TOKENED);
             if one.has(IN_KERNEL) && one.is_armed() {
                 self.arm_kernel(one);
+            }
+            if let Some(conn) = one.conn()
+                && let Ok(_rx) = conn.lock_rx(one.at())
+            {
+                conn.park_rx(&conn.receiver());
             }
         }
     }

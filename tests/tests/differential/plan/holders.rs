@@ -97,11 +97,11 @@ impl Plan<'_> {
         Ok(())
     }
 
-    pub(super) fn reap(&mut self, end: End) -> Result<(), String> {
+    pub(super) fn reap(&mut self, end: End, exits: bool) -> Result<(), String> {
         if !self.has_child[index(end)] {
             return Ok(());
         }
-        self.does(end, "in P leave 0".to_owned())?;
+        self.does(end, if exits { "in P exit 0" } else { "in P leave 0" }.to_owned())?;
         self.does(end, "reap P".to_owned())?;
         self.has_child[index(end)] = false;
         for (_, child) in &mut self.links[index(end)] {
