@@ -106,7 +106,8 @@ fn ctl_locked(
 ) -> c_int {
     let Some(one) = registration::find(set, fd) else {
         let ret = kernel();
-        if op == ADD && ret == 0 {
+        // One that another process has put there may be changed here.
+        if op != DEL && ret == 0 {
             added(set, fd, asked);
         }
         return ret;

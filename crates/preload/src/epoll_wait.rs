@@ -186,7 +186,8 @@ impl Interests for Waiting<'_> {
             self.is_plain = !watches
                 && set.hot.is_empty()
                 && set.dirty.is_empty()
-                && set.differs.load(Ordering::Relaxed) == 0;
+                && set.differs.load(Ordering::Relaxed) == 0
+                && !set.may_lack();
             if !self.is_plain {
                 break;
             }

@@ -237,8 +237,7 @@ pub fn before_exec(closes: impl Fn(c_int) -> bool) {
         if (set.tokens.load(Ordering::Relaxed) != 0 || !set.dirty.is_empty())
             && let Some(_guard) = set.lock.acquire()
         {
-            set.flush();
-            set.take_tokens_back();
+            set.leaves_to_kernel();
         }
         if (0..table::end()).all(|fd| !set.is_at(fd) || closes(fd)) {
             set.lets_go();
@@ -257,8 +256,7 @@ pub fn before_start(closes: impl Fn(c_int) -> bool) {
         {
             set.lent.store(1, Ordering::SeqCst);
             set.show();
-            set.flush();
-            set.take_tokens_back();
+            set.leaves_to_kernel();
         }
     }
 }
@@ -353,8 +351,7 @@ impl Set {
             self.make_foreign(NESTED);
         }
         if let Some(_guard) = self.lock.acquire() {
-            self.flush();
-            self.take_tokens_back();
+            self.leaves_to_kernel();
             // What the other one shows.
             self.tokens.store(1, Ordering::Relaxed);
         }

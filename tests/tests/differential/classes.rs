@@ -23,6 +23,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("copies", copies),
     ("setcopies", set_copies),
     ("nested", nested),
+    ("across", across),
     ("order", order),
     ("fresh", fresh),
     ("late", late),
@@ -317,6 +318,38 @@ fn nested() -> Steps {
         (6, sleep(&["outerwait", "pollset"])),
     ]);
     steps
+}
+
+/// Sets that two processes use.
+fn across() -> Steps {
+    let events = || one_of(&["in", "in+oneshot", "in+oneshot", "in+out+oneshot", "in+et+oneshot"]);
+    let look = one_of(&[
+        "sent",
+        "sent",
+        "sent",
+        "read",
+        "dry",
+        "dry",
+        "wait",
+        "wait",
+        "wait",
+        "in",
+        "in+oneshot",
+        "in+oneshot",
+        "in+oneshot",
+        "in+oneshot",
+        "in+out+oneshot",
+        "out+oneshot",
+        "forget",
+        "watch",
+    ]);
+    let looks = prop::collection::vec((any::<bool>(), look), 4..30);
+    let across = (events(), 0..20usize, looks, any::<bool>())
+        .prop_map(|(events, fork_at, looks, exits)| Act::Across { events, fork_at, looks, exits });
+    vec![
+        (16, at(across)),
+        (4, any::<bool>().prop_map(|warm| Step::Connect { warm, early: None }).boxed()),
+    ]
 }
 
 /// With less than three connections there is little to see.

@@ -304,6 +304,9 @@ impl<'a> Plan<'a> {
             Act::Storeys { depth, events, ref looks } => {
                 self.storeys(target, &events[..depth], looks)
             }
+            Act::Across { events, fork_at, ref looks, exits } => {
+                self.across(target, events, fork_at, looks, exits)
+            }
             Act::Poll { events } => self.on(target, &format!("poll {events} 0")).map(drop),
             Act::Select { events } => self.on(target, &format!("selectnow {events}")).map(drop),
             Act::Set { option, value } => self.set(target, option, value),

@@ -176,6 +176,14 @@ pub enum Act {
         events: [&'static str; 3],
         looks: Vec<&'static str>,
     },
+    /// A set of its own that a child has too, from a point on, and what each of them does with it.
+    Across {
+        events: &'static str,
+        fork_at: usize,
+        /// Whether the child does it.
+        looks: Vec<(bool, &'static str)>,
+        exits: bool,
+    },
     Poll {
         events: &'static str,
     },

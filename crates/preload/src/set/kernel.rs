@@ -72,15 +72,22 @@ impl Set {
         }
     }
 
-    /// A one-shot that its ring told of. Who else has the set arms it anew, so there it stays; of it the
-    /// kernel tells no more than an end or an error, and that once.
+    /// The kernel has it as one that it told of. It tells no more than an end or an error, and that once.
     fn disarm_kernel(&self, one: &Registration) {
-        if one.has(PRESENT) && (self.is_shared() || self.is_foreign()) {
-            self.kernel_ctl_for(MOD, one, ONESHOT | one.asked() & EDGE);
-            one.remove(ARMED);
-        } else {
-            self.take_from_kernel(one);
-        }
+        let op = if one.has(IN_KERNEL) { MOD } else { ADD };
+        self.kernel_ctl_for(op, one, ONESHOT | one.asked() & EDGE);
+        one.add(IN_KERNEL);
+        one.remove(ARMED);
+    }
+
+    /// Another process may use the set from now on: what is in it the kernel alone says, and what it is
+    /// told by. Under the lock.
+    pub fn leaves_to_kernel(&self) {
+        self.flush();
+        self.take_tokens_back();
+        let is_missing = |one: &Registration| one.has(PRESENT) && !one.has(IN_KERNEL);
+        registration::all(|one| one.is_of(self) && is_missing(one))
+            .for_each(|one| self.disarm_kernel(one));
     }
 
     /// What the program changed, or was told, and the kernel does not know yet.
@@ -97,7 +104,11 @@ impl Set {
             }
         } else if !one.has(PRESENT) || one.has(ARMED) {
             // One that the kernel has told of stays: it tells nothing more.
-            self.disarm_kernel(one);
+            if one.has(PRESENT) && (self.is_shared() || self.is_foreign()) {
+                self.disarm_kernel(one);
+            } else {
+                self.take_from_kernel(one);
+            }
         }
     }
 

@@ -10,8 +10,11 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use super::registration::{DIRTY, IN_KERNEL, LISTED, Registration, WAKES};
-use super::{ERR, FOR_GOOD, HUP, INHERITED, Set, UNUSED};
+use super::registration::{
+    self, ARMED, DIRTY, IN_KERNEL, LISTED, PRESENT, Registration, SPENT, WAKES,
+};
+use super::{EDGE, ERR, FOR_GOOD, HUP, INHERITED, ONESHOT, Set, UNUSED};
+use crate::conn::{self, Conn};
 use crate::sys::{self, EpollEvent, call};
 use crate::table;
 
@@ -124,14 +127,45 @@ impl Set {
             || table::has_ghosts() && self.each_hot().any(|one| table::is_ghost(one.at()))
     }
 
+    /// Whether a ring that other processes share has bytes, and nothing here says that it is in the set.
+    pub fn may_lack(&self) -> bool {
+        let is_lacking = |fd| conn::at(fd).is_some_and(|conn| self.lacks(fd, conn));
+        self.may_differ() && conn::any_is_shared() && (0..table::end()).any(is_lacking)
+    }
+
+    fn lacks(&self, fd: c_int, conn: &Conn) -> bool {
+        conn.is_shared()
+            && conn.receiver().unread_bytes() != 0
+            && registration::find(self, fd).is_none()
+    }
+
+    /// Another process has put it there.
+    fn takes_over(&'static self, listed: &Listed) {
+        let fd = listed.number;
+        let Some(conn) = conn::at(fd).filter(|conn| self.lacks(fd, conn)) else { return };
+        if inode_at(fd) != Some(listed.inode) {
+            return;
+        }
+        let Some(one) = registration::make(self, fd) else { return };
+        one.note(listed.event);
+        one.add(PRESENT | IN_KERNEL | ARMED | LISTED);
+        one.kernel_events.store(0, Ordering::Relaxed);
+        if let Ok(_rx) = conn.lock_rx(fd) {
+            self.push_hot(one);
+        }
+    }
+
     /// Takes over what the kernel has, of those registrations whose rings are looked at. Under the
     /// lock.
-    pub fn reread(&self) {
-        if self.hot.is_empty() || !self.may_differ() {
+    pub fn reread(&'static self) {
+        if !self.may_differ() || self.hot.is_empty() && !self.may_lack() {
             return;
         }
         self.each_hot().for_each(|one| one.remove(LISTED));
         let is_read = for_each(self.fd.load(Ordering::Relaxed), |listed| {
+            if self.each_hot().all(|one| one.number() != listed.number) {
+                self.takes_over(listed);
+            }
             if let Some(one) = self.each_hot().find(|one| one.is(listed)) {
                 one.add(LISTED);
                 let events = listed.event.events & !(ERR | HUP);
@@ -140,6 +174,12 @@ impl Set {
                 {
                     one.note(EpollEvent { events, data });
                     one.edge_told.store(u64::MAX, Ordering::Relaxed);
+                }
+                // Told of, it has nothing left but how it is told.
+                if events & !(ONESHOT | EDGE) != 0 {
+                    one.remove(SPENT);
+                } else if events & ONESHOT != 0 {
+                    one.add(SPENT);
                 }
             }
         });

@@ -83,7 +83,10 @@ impl Plan<'_> {
             };
             match *look {
                 "sent" => self.peer_sends(target, 100)?,
-                "read" => drop(self.on(target, "recv 70 dontwait")?),
+                "read" => {
+                    let result = self.on(target, "recv 70 dontwait")?;
+                    self.moved(target, &result, false);
+                }
                 "watch" => drop(self.does(end, register("epadd", 0))?),
                 "change" => drop(self.does(end, register("epmod", 0))?),
                 "nest" | "renest" => {
@@ -117,6 +120,53 @@ impl Plan<'_> {
             self.does(end, format!("{prefix}close X{storey}"))?;
         }
         Ok(())
+    }
+
+    /// `Y` holds the socket; from `fork_at` on child `Q` has both, and in the end is gone.
+    pub(super) fn across(
+        &mut self,
+        target: &Target,
+        events: &str,
+        fork_at: usize,
+        looks: &[(bool, &str)],
+        exits: bool,
+    ) -> Result<(), String> {
+        if !target.prefix.is_empty() {
+            return Ok(());
+        }
+        let (end, name) = (target.end, &target.name);
+        self.does(end, "epoll Y".to_owned())?;
+        self.does(end, format!("epadd Y {name} {events}"))?;
+        for (nth, &(in_child, look)) in looks.iter().enumerate() {
+            if nth == fork_at {
+                self.does(end, "fork Q".to_owned())?;
+            }
+            let prefix = if in_child && nth >= fork_at { "in Q " } else { "" };
+            match look {
+                "sent" => self.peer_sends(target, 100)?,
+                "read" | "dry" => {
+                    let len = if look == "read" { 70 } else { 9000 };
+                    let command = format!("{prefix}recv {name} {len} dontwait");
+                    let result = self.does(end, command)?;
+                    self.moved(target, &result, false);
+                }
+                "wait" => {
+                    self.settle(target.conn, false)?;
+                    self.does(end, format!("{prefix}epwait Y 0"))?;
+                }
+                "forget" => drop(self.does(end, format!("{prefix}epdel Y {name}"))?),
+                "watch" => drop(self.does(end, format!("{prefix}epadd Y {name} {events}"))?),
+                events => drop(self.does(end, format!("{prefix}epmod Y {name} {events}"))?),
+            }
+        }
+        if fork_at < looks.len() {
+            let leaves = if exits { "in Q exit 0" } else { "in Q leave 0" };
+            self.does(end, leaves.to_owned())?;
+            self.does(end, "reap Q".to_owned())?;
+            self.settle(target.conn, false)?;
+            self.does(end, "epwait Y 0".to_owned())?;
+        }
+        self.does(end, "close Y".to_owned()).map(drop)
     }
 
     pub(super) fn poll_set(
