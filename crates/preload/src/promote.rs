@@ -360,10 +360,14 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     // With nobody inside, what was counted is what the kernel counts, or some of it went past.
     let is_known = is_alone && has_seen_all(fd, conn);
     if !is_known || !table::swap(fd, closed, table::conn_raw(conn.address())) {
+        // Who comes now is counted in the entry, and moves bytes that are not counted yet.
+        let is_still_alone = is_alone && table::raw(fd) == closed.0;
+        let is_unseen = is_still_alone && !is_known && !has_seen_all(fd, conn);
+        let is_unseen = is_unseen && table::raw(fd) == closed.0;
         table::change(fd, |candidate| candidate.with_gate(false));
         drop(_pin);
         conn.discard();
-        if is_alone && !is_known {
+        if is_unseen {
             handouts::refuse(handout);
             broker::stays(fd, candidate, Decline::Unseen);
             life::leave_to_others(fd);
