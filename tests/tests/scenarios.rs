@@ -129,7 +129,7 @@ fn every_scenario_file_names_what_it_holds() {
 }
 
 /// Manual pages that scenarios hold the library to: it must do as the kernel and libc do.
-const PAGES: [&str; 34] = [
+const PAGES: [&str; 37] = [
     "accept(2)",
     "close(2)",
     "connect(2)",
@@ -153,12 +153,15 @@ const PAGES: [&str; 34] = [
     "recv(2)",
     "recvmmsg(2)",
     "sched(7)",
+    "seccomp(2)",
     "select(2)",
     "send(2)",
     "sendfile(2)",
     "shutdown(2)",
     "sigaction(2)",
+    "siglongjmp(3)",
     "signal(7)",
+    "signal-safety(7)",
     "socket(7)",
     "splice(2)",
     "tcp(7)",

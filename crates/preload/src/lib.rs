@@ -40,6 +40,7 @@ mod fork;
 mod guest;
 mod handouts;
 mod handover;
+mod held;
 mod holders;
 mod image;
 mod in_flight;

@@ -1,7 +1,7 @@
 //! A short lock that knows its holder.
 //!
-//! Never held over a sleep or a return to the program. A signal handler that interrupts the
-//! holder in its own thread is told so instead of waiting for itself.
+//! Never held over a sleep or a return to the program. A handler of the program's runs when its thread
+//! holds none (`held`). One that nobody could get in front of is told so instead of waiting for itself.
 //!
 //! Who waits sleeps, and lends the holder its priority: with real-time threads on one CPU the
 //! holder would never run otherwise. To let go costs a plain store and a load all the same: the
@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::sys::{self, TimeSpec, call};
 use crate::thread::thread_word;
-use crate::{barrier, clock, process};
+use crate::{barrier, clock, held, process};
 
 pub struct Lock {
     /// The holder's thread, as the kernel numbers them, or 0.
@@ -74,6 +74,7 @@ fn ask_me() -> u32 {
 /// In a forked child: its thread has another number.
 pub fn forget_thread() {
     thread::set(0);
+    held::forget();
 }
 
 impl Drop for Guard<'_> {
@@ -81,7 +82,7 @@ impl Drop for Guard<'_> {
         if let Some(shared) = self.shared {
             shared.store(0, Ordering::Release);
         }
-        self.lock.let_go();
+        self.lock.give_up();
     }
 }
 
@@ -94,8 +95,12 @@ impl Lock {
     #[inline]
     pub fn acquire(&self) -> Option<Guard<'_>> {
         let me = me();
-        if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.wait(me)?;
+        held::enter();
+        if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err()
+            && self.wait(me).is_none()
+        {
+            held::leave();
+            return None;
         }
         Some(Guard { lock: self, shared: None })
     }
@@ -106,13 +111,20 @@ impl Lock {
     }
 
     /// Lets go of what `hold` took.
+    #[inline]
     pub fn give_up(&self) {
         self.let_go();
+        held::leave();
     }
 
     /// `None`: somebody holds it.
     pub fn try_acquire(&self) -> Option<Guard<'_>> {
-        self.holder.compare_exchange(0, me(), Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let me = me();
+        held::enter();
+        if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            held::leave();
+            return None;
+        }
         Some(Guard { lock: self, shared: None })
     }
 

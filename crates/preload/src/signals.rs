@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::lock::Lock;
 use crate::sys::{self, call};
 use crate::thread::thread_word;
-use crate::{fault, process, tcp};
+use crate::{fault, held, process, tcp};
 
 const SIGNALS: usize = 65;
 const SA_RESTART: u64 = 0x1000_0000;
@@ -50,6 +50,10 @@ macro_rules! entry {
                 "cmp qword ptr fs:[rax], 0",
                 "jne 4f",
                 "3:",
+                "mov rax, qword ptr [rip + yasmin_held@GOTTPOFF]",
+                "cmp dword ptr fs:[rax], 0",
+                "jne 5f",
+                "6:",
                 "mov rax, qword ptr [rip + yasmin_handled@GOTTPOFF]",
                 "lea rcx, [rip + {restarts}]",
                 "bt dword ptr [rcx + 16 * {which}], edi",
@@ -70,6 +74,15 @@ macro_rules! entry {
                 "pop rdx", "pop rsi", "pop rdi",
                 "jz 3b",
                 "ret",
+                // A lock of this library's is held by this thread.
+                "5:",
+                "push rdi", "push rsi", "push rdx",
+                "call {puts_off}",
+                "test al, al",
+                "pop rdx", "pop rsi", "pop rdi",
+                "jz 6b",
+                "ret",
+                puts_off = sym held::puts_off,
                 goes_on = sym fault::goes_on,
                 restarts = sym RESTARTS,
                 handlers = sym HANDLERS,

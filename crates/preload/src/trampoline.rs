@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{config, fault, fork, handover, options, process, real, sys, text};
+use crate::{config, fault, fork, handover, options, process, promote, real, sys, text};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -70,6 +70,7 @@ trampolines! {
     _Exit, EXIT_NOW_TOO, fork::exits;
     vfork, VFORK, handover::before_vfork;
     clone, CLONE, handover::before_clone;
+    prctl, PRCTL, before_prctl;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
     pthread_sigmask, PTHREAD_SIGMASK, fault::before_masking;
     sigprocmask, SIGPROCMASK, fault::before_masking;
@@ -89,6 +90,13 @@ trampolines! {
     dlopen, DLOPEN, text::before_dlopen;
     dlmopen, DLMOPEN, text::before_dlmopen;
     dlclose, DLCLOSE, text::before_dlclose;
+}
+
+extern "C" fn before_prctl(option: c_int) {
+    const PR_SET_SECCOMP: c_int = 22;
+    if option == PR_SET_SECCOMP {
+        promote::leave_all();
+    }
 }
 
 // libc's stdio reads and writes by entries that nobody can get in front of.

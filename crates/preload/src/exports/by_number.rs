@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_long, c_void};
 
 use super::{aio, descriptor, program, stream, wait};
 use crate::sys::{self, Sysno, call};
-use crate::{fork, handover, memory, table, text};
+use crate::{fork, handover, memory, promote, table, text};
 
 macro_rules! numbers {
     ($($name:ident = $call:ident;)*) => { $(const $name: c_long = Sysno::$call as c_long;)* };
@@ -60,7 +60,11 @@ numbers! {
     EPOLL_PWAIT2 = epoll_pwait2;
     IO_SETUP = io_setup;
     IO_URING_SETUP = io_uring_setup;
+    PRCTL = prctl;
+    SECCOMP = seccomp;
 }
+
+const PR_SET_SECCOMP: c_long = 22;
 
 /// Whether `take` is to carry out call `number` with these first arguments.
 pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> bool {
@@ -68,6 +72,16 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> boo
         IO_SETUP | IO_URING_SETUP => {
             // What is asked for there passes this library by.
             text::turn_careful();
+            false
+        }
+        SECCOMP => {
+            promote::leave_all();
+            false
+        }
+        PRCTL => {
+            if first == PR_SET_SECCOMP {
+                promote::leave_all();
+            }
             false
         }
         READ | WRITE | CLOSE | IOCTL | READV | WRITEV | DUP | SENDFILE | SENDTO | RECVFROM

@@ -1,0 +1,107 @@
+/*
+ * A program forbids itself all system calls but those that it makes, once its connection stands.
+ *
+ *   sandboxed prctl|seccomp
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ALLOW(number)                                         \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1),  \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+static void die(const char *what)
+{
+	printf("%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static int round_trips(int s, int count)
+{
+	for (int i = 0; i < count; i++) {
+		char sent = '0' + i % 10, got = 0;
+		if (write(s, &sent, 1) != 1 || read(s, &got, 1) != 1 || got != sent)
+			return 0;
+	}
+	return 1;
+}
+
+static void forbid(const char *how)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		ALLOW(__NR_read),
+		ALLOW(__NR_write),
+		ALLOW(__NR_close),
+		ALLOW(__NR_exit_group),
+		ALLOW(__NR_rt_sigreturn),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog program = { .len = sizeof(filter) / sizeof(*filter), .filter = filter };
+	int ret;
+
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (!strcmp(how, "prctl"))
+		ret = prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+	else
+		ret = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+	if (ret)
+		die("seccomp");
+}
+
+/* Its end is the process's: killed, or 0. */
+static void client(const struct sockaddr_in *at, const char *how)
+{
+	int s = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+
+	if (connect(s, (const void *)at, sizeof(*at)))
+		die("connect");
+	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (!round_trips(s, 1000))
+		die("before");
+	forbid(how);
+	if (!round_trips(s, 2000))
+		_exit(1);
+	close(s);
+	_exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), status = 0, s;
+	char buffer[4096];
+	ssize_t n;
+
+	if (argc < 2 || bind(listener, (void *)&at, len) || listen(listener, 1) ||
+	    getsockname(listener, (void *)&at, &len))
+		die("listen");
+	if (!fork()) {
+		close(listener);
+		client(&at, argv[1]);
+	}
+	s = accept(listener, NULL, NULL);
+	while ((n = read(s, buffer, sizeof(buffer))) > 0)
+		if (write(s, buffer, n) != n)
+			die("write");
+	wait(&status);
+	if (WIFSIGNALED(status))
+		printf("killed by signal %d\n", WTERMSIG(status));
+	else
+		puts(WEXITSTATUS(status) ? "a call failed" : "all there");
+	return 0;
+}
