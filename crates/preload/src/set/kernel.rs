@@ -85,7 +85,10 @@ impl Set {
     pub fn leaves_to_kernel(&self) {
         self.flush();
         self.take_tokens_back();
-        let is_missing = |one: &Registration| one.has(PRESENT) && !one.has(IN_KERNEL);
+        // One whose number was closed nobody can change any more; the number may be another file's.
+        let is_missing = |one: &Registration| {
+            one.has(PRESENT) && !one.has(IN_KERNEL) && one.number() == one.at()
+        };
         registration::all(|one| one.is_of(self) && is_missing(one))
             .for_each(|one| self.disarm_kernel(one));
     }

@@ -134,8 +134,9 @@ impl Set {
     }
 
     fn lacks(&self, fd: c_int, conn: &Conn) -> bool {
+        // Another thread may close it.
         conn.is_shared()
-            && conn.receiver().unread_bytes() != 0
+            && conn.pin(fd).is_some_and(|_pin| conn.receiver().unread_bytes() != 0)
             && registration::find(self, fd).is_none()
     }
 
