@@ -82,5 +82,6 @@ fn java_selector() {
 
 #[test]
 fn erlang() {
-    check("erlang-passive", MUCH);
+    // Its poller sleeps where two schedulers and the client take both CPUs.
+    check("erlang-passive", 10);
 }
