@@ -93,7 +93,12 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
         return wait.kernel(0, wait.timeout);
     }
     if set.doubted.load(Ordering::Relaxed) != 0 {
+        let handled = Handled::now();
         asks_who_holds(set, wait.fd);
+        // The wait has begun, as the program sees it.
+        if handled.is_past() && !wait.timeout.is_now() {
+            return signals::interrupted();
+        }
     }
     if wait.timeout.is_now() && !set.hot.is_empty() {
         spin::try_polling(&set.polling, |budget| watch(set, budget));
