@@ -104,7 +104,7 @@ CALLS_LEFT = {
         rt_sigqueueinfo rt_sigsuspend sigaltstack utime mknod uselib personality ustat statfs sysfs
         getpriority setpriority sched_setparam sched_getparam sched_setscheduler
         sched_getscheduler sched_get_priority_max sched_get_priority_min sched_rr_get_interval
-        mlock munlock mlockall munlockall vhangup modify_ldt pivot_root _sysctl prctl arch_prctl
+        mlock munlock mlockall munlockall vhangup modify_ldt pivot_root _sysctl arch_prctl
         adjtimex setrlimit chroot sync acct settimeofday mount umount2 swapon swapoff reboot
         sethostname setdomainname iopl ioperm create_module init_module delete_module
         get_kernel_syms query_module quotactl nfsservctl getpmsg putpmsg afs_syscall tuxcall
@@ -116,7 +116,7 @@ CALLS_LEFT = {
         clock_getres clock_nanosleep exit_group tgkill utimes vserver mbind set_mempolicy
         get_mempolicy mq_unlink kexec_load waitid add_key request_key keyctl ioprio_set ioprio_get
         migrate_pages unshare set_robust_list get_robust_list move_pages rt_tgsigqueueinfo
-        perf_event_open prlimit64 clock_adjtime getcpu kcmp sched_setattr sched_getattr seccomp
+        perf_event_open prlimit64 clock_adjtime getcpu kcmp sched_setattr sched_getattr
         getrandom membarrier mlock2 pkey_mprotect pkey_alloc pkey_free rseq process_madvise
         landlock_create_ruleset memfd_secret process_mrelease futex_waitv
         set_mempolicy_home_node map_shadow_stack futex_wake futex_wait futex_requeue
