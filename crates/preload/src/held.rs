@@ -61,17 +61,16 @@ pub fn enter() {
 /// It was let go, or not had.
 #[inline]
 pub fn leave() {
-    // SAFETY: as above.
+    // SAFETY: as above. The sign is `WAITS`.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + yasmin_held@GOTTPOFF]",
             "sub dword ptr fs:[{at}], 1",
+            "js {waits}",
             at = out(reg) _,
+            waits = label { if held::get() == WAITS { forget() } },
             options(nostack),
         );
-    }
-    if held::get() == WAITS {
-        forget();
     }
 }
 
