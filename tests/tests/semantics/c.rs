@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use yasmin_tests::lab::Folder;
+use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::netns::Net;
 
 /// Compiles `sources` of this folder to a program or object `name` in `folder`.
 #[track_caller]
@@ -20,4 +21,20 @@ pub fn compile(folder: &Folder, name: &str, sources: &[&str], options: &[&str]) 
         .expect("cc");
     assert!(status.success(), "cc: {status}");
     output
+}
+
+/// Runs the C program NAME.c in each mood: it says `all there`, and some of its bytes went by ring.
+#[track_caller]
+pub fn check_all_there(name: &str, words: &[&str], moods: &[Knobs]) {
+    let folder = Folder::new();
+    let program = compile(&folder, name, &[&format!("{name}.c")], &[]);
+    let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+    for knobs in moods {
+        let lab = Lab::new(Net::Loopback, knobs.clone());
+        let mut process = lab.start(name, &lab.a, &program, &words);
+        let line = process.next_line();
+        process.finish();
+        assert_eq!(line.as_deref(), Some("all there"), "{words:?}, {knobs:?}");
+        lab.assert_some_by_ring(lab.bytes_in_all().ring);
+    }
 }

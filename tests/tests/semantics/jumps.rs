@@ -2,30 +2,15 @@
 //!
 //! Holds: signal-safety(7), siglongjmp(3).
 
-use yasmin_tests::lab::{Folder, Knobs, Lab};
-use yasmin_tests::netns::Net;
+use yasmin_tests::lab::Knobs;
 
-use crate::c::compile;
+use crate::c::check_all_there;
 
 #[track_caller]
 fn check(words: &[&str]) {
-    let folder = Folder::new();
-    let program = compile(&folder, "jumps", &["jumps.c"], &[]);
-    let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-    let moods = [
-        Knobs::default(),
-        Knobs::at_once(),
-        Knobs::at_once().spin(0),
-        Knobs::at_once().chaos(5, 3),
-    ];
-    for knobs in moods {
-        let lab = Lab::new(Net::Loopback, knobs.clone());
-        let mut process = lab.start("jumps", &lab.a, &program, &words);
-        let line = process.next_line();
-        process.finish();
-        assert_eq!(line.as_deref(), Some("all there"), "{words:?}, {knobs:?}");
-        lab.assert_some_by_ring(lab.bytes_in_all().ring);
-    }
+    let at_once = Knobs::at_once;
+    let moods = [Knobs::default(), at_once(), at_once().spin(0), at_once().chaos(5, 3)];
+    check_all_there("jumps", words, &moods);
 }
 
 #[test]

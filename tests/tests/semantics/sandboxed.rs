@@ -3,24 +3,14 @@
 //!
 //! Holds: seccomp(2).
 
-use yasmin_tests::lab::{Folder, Knobs, Lab};
-use yasmin_tests::netns::Net;
+use yasmin_tests::lab::Knobs;
 
-use crate::c::compile;
+use crate::c::check_all_there;
 
 #[track_caller]
 fn check(how: &str) {
-    let folder = Folder::new();
-    let program = compile(&folder, "sandboxed", &["sandboxed.c"], &[]);
     let moods = [Knobs::default(), Knobs::at_once(), Knobs::at_once().spin(0)];
-    for knobs in moods {
-        let lab = Lab::new(Net::Loopback, knobs.clone());
-        let mut process = lab.start("sandboxed", &lab.a, &program, &[how.to_owned()]);
-        let line = process.next_line();
-        process.finish();
-        assert_eq!(line.as_deref(), Some("all there"), "{how}, {knobs:?}");
-        lab.assert_some_by_ring(lab.bytes_in_all().ring);
-    }
+    check_all_there("sandboxed", &[how], &moods);
 }
 
 #[test]
