@@ -584,7 +584,11 @@ fn watch(set: &Set, budget: &mut Budget) -> Watched {
         let conn = set.hot.get(0).and_then(Registration::conn);
         conn.map_or(spin::NO_CPU, |conn| conn.receiver().block.sender_cpu())
     };
-    let stirs = || is_kernel_due(set) || set.lock.try_acquire().is_some_and(|_guard| stirs(set));
+    let stirs = || {
+        // Who watches holds the lock most of the time: others have their turn between two looks.
+        let is_free = !set.lock.is_wanted();
+        is_kernel_due(set) || is_free && set.lock.try_acquire().is_some_and(|_guard| stirs(set))
+    };
     spin::watch_many(budget, peer_cpu, stirs, 8)
 }
 

@@ -34,7 +34,12 @@ pub struct Guard<'a> {
     shared: Option<&'a AtomicU64>,
 }
 
-/// Looks before the first sleep: a step under a lock takes about as long.
+/// Watched for so long before a sleep, which costs the waker and all who run a system call each: steps
+/// under a lock ask the kernel, too.
+const SPIN_US: u64 = 30;
+/// Between two looks, at most: each look takes the cache line from the holder.
+const PAUSES_MAX: u32 = 16;
+/// The same for the lock that processes share.
 const LOOKS: u32 = 64;
 const NAP_NS: i64 = 5_000_000;
 /// Where nobody wakes: the first nap, and the longest.
@@ -152,36 +157,62 @@ impl Lock {
 
     #[cold]
     fn wait(&self, me: u32) -> Option<()> {
-        for _ in 0..LOOKS {
-            match self.holder.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(()),
-                Err(holder) if holder == me => return None,
-                Err(_) => core::hint::spin_loop(),
-            }
+        if self.holder.load(Ordering::Relaxed) == me {
+            return None;
         }
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        while let Err(holder) =
-            self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
-        {
-            self.sleep(holder);
+        // Once is enough: whoever lets go from then on sees that somebody waits.
+        let mut is_fenced = None;
+        while !self.spin(me) {
+            let holder = self.holder.load(Ordering::Relaxed);
+            if holder != 0 && self.sleep(holder, me, &mut is_fenced) {
+                break;
+            }
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         Some(())
     }
 
-    /// Sleeps until `holder` lets go, or for a while.
-    fn sleep(&self, holder: u32) {
+    /// Whether somebody waits. Who takes the lock again and again, and need not, asks before.
+    pub fn is_wanted(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) != 0
+    }
+
+    /// Looks until it is free. False: not for a while.
+    fn spin(&self, me: u32) -> bool {
+        let begun = clock::ticks();
+        let mut pauses = 1;
+        loop {
+            let is_free = self.holder.load(Ordering::Relaxed) == 0;
+            if is_free
+                && self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return true;
+            }
+            if clock::ticks().wrapping_sub(begun) > clock::us(SPIN_US) {
+                return false;
+            }
+            for _ in 0..pauses {
+                core::hint::spin_loop();
+            }
+            pauses = (pauses * 2).min(PAUSES_MAX);
+        }
+    }
+
+    /// Sleeps until `holder` lets go, or for a while. Whether this thread holds the lock now.
+    fn sleep(&self, holder: u32, me: u32, is_fenced: &mut Option<bool>) -> bool {
         let bed = self.bed.load(Ordering::Relaxed);
         if bed & (FUTEX_WAITERS | FUTEX_TID_MASK) != holder && bed & FUTEX_WAITERS == 0 {
             // Nobody sleeps here. Whoever is quicker makes it for the same holder or a later one.
             let _ = self.bed.compare_exchange(bed, holder, Ordering::SeqCst, Ordering::Relaxed);
         }
-        let is_fenced = barrier::pass();
+        let is_fenced = *is_fenced.get_or_insert_with(barrier::pass);
         if self.holder.load(Ordering::SeqCst) != holder {
-            return;
+            return false;
         }
         if !is_fenced {
-            return nap(&self.holder, holder, SHORT_NAP_NS);
+            nap(&self.holder, holder, SHORT_NAP_NS);
+            return false;
         }
         let until = clock::realtime_after(NAP_NS);
         // SAFETY: a futex and a time of ours.
@@ -189,16 +220,27 @@ impl Lock {
             call!(futex, &raw const self.bed, FUTEX_LOCK_PI | FUTEX_PRIVATE, 0, &raw const until)
         };
         match -ret as i32 {
-            // Its holder let go: so does this one, and the next one wakes.
-            0 => self.leave_bed(),
-            sys::EINTR | sys::EAGAIN | sys::ETIMEDOUT => {}
+            0 => {
+                // Its holder let go. The others sleep on until this one has had its turn.
+                let is_mine = self.spin(me);
+                self.leave_bed();
+                return is_mine;
+            }
+            sys::EINTR | sys::EAGAIN => {}
+            // The mark of a sleeper stays in it, and nobody may sleep there.
+            sys::ETIMEDOUT => self.forget_bed(),
             // Made for a thread that is gone, or the kernel has none of these.
             _ => {
-                let bed = self.bed.load(Ordering::Relaxed);
-                let _ = self.bed.compare_exchange(bed, 0, Ordering::SeqCst, Ordering::Relaxed);
+                self.forget_bed();
                 nap(&self.holder, holder, SHORT_NAP_NS);
             }
         }
+        false
+    }
+
+    fn forget_bed(&self) {
+        let bed = self.bed.load(Ordering::Relaxed);
+        let _ = self.bed.compare_exchange(bed, 0, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// For a forked child: whoever held it is not here, nor who waited.
