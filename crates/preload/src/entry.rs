@@ -18,6 +18,8 @@ pub enum Entry {
     Own,
     /// A TCP socket, made by this process and not used yet.
     Fresh,
+    /// Another thread is about to close it, or to replace it.
+    Leaving,
     /// A connection that goes by vsock, with the TCP socket behind it.
     Guest(c_int),
 }
@@ -33,6 +35,7 @@ fn decode(raw: u64) -> Entry {
         Kind::Set(address) => Entry::Set(unsafe { set::of_address(address) }),
         Kind::Own => Entry::Own,
         Kind::Fresh => Entry::Fresh,
+        Kind::Leaving => Entry::Leaving,
         Kind::Guest(behind) => Entry::Guest(behind),
     }
 }
@@ -47,6 +50,17 @@ pub fn get(fd: c_int) -> Entry {
             if matches!(table::kind(raw), Kind::Own) { Entry::Own } else { Entry::Nothing }
         }
         raw => decode(raw),
+    }
+}
+
+/// The same, or what comes there next.
+pub fn after_leaving(fd: c_int) -> Entry {
+    match get(fd) {
+        Entry::Leaving => {
+            table::await_leaving(fd);
+            get(fd)
+        }
+        entry => entry,
     }
 }
 

@@ -409,9 +409,12 @@ fn registered(set: &Set, conn: &'static Conn, one: &'static Registration) {
     one.edge_told.store(u64::MAX, Ordering::Relaxed);
     let has_room = is_kernels(&receiver) || set.push_hot(one);
     // Not for good: programs move a connection from such a set to another one.
+    // Nobody follows it from now on without its lock.
     let is_seen = || {
-        let registry = REGISTRY.acquire();
-        registry.is_some() && set.is_seen_outside()
+        !set.is_followed() || {
+            let registry = REGISTRY.acquire();
+            registry.is_some() && set.is_seen_outside()
+        }
     };
     if one.is_kernels_alone() || is_elsewhere || !set.may_offer() || !has_room || !is_seen() {
         conn.park_rx(&receiver);

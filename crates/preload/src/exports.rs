@@ -83,9 +83,12 @@ fn routed<Kernel: FnOnce() -> isize>(
                 if let Some(ret) = ring(conn) {
                     return sys::returned(ret);
                 }
-                // Another thread made it a candidate meanwhile, or closed it: libc's call has to be
-                // counted as what it is now.
                 if !conn.is_at(fd) || conn.id.load(Ordering::Relaxed) != id {
+                    if let Some(error) = conn.number_went(fd, id) {
+                        return sys::returned(error);
+                    }
+                    // Another thread made it a candidate meanwhile: libc's call has to be counted as
+                    // what it is now.
                     continue;
                 }
                 let ret = kernel();
@@ -94,6 +97,10 @@ fn routed<Kernel: FnOnce() -> isize>(
             }
             (_, Some(inside)) => counted(fd, inside, way, kernel),
             (Entry::Guest(behind), None) => vsock(behind, kernel),
+            (Entry::Leaving, None) => {
+                table::await_leaving(fd);
+                continue;
+            }
             _ => kernel(),
         };
     }

@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_void};
 
 use crate::entry::{self, Entry};
 use crate::{
-    broker, conn, guest, handouts, holders, in_flight, life, lock, process, promote, real, set,
-    signals, table, text,
+    broker, conn, guest, handouts, handover, holders, in_flight, life, lock, process, promote, real,
+    set, signals, table, text,
 };
 
 pub fn start() {
@@ -81,6 +81,44 @@ pub fn forking(kernel: impl FnOnce() -> isize) -> isize {
     ret
 }
 
+type Run = Option<extern "C" fn(*mut c_void) -> c_int>;
+
+/// libc's clone: with the memory of the caller the child is lent everything, without it this is a fork.
+///
+/// # Safety
+/// As for libc's clone. It reads the last three where no flag asks for them, too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone(
+    run: Run,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: *mut c_int,
+    block: *mut c_void,
+    child: *mut c_int,
+) -> c_int {
+    const CLONE_VM: c_int = 0x100;
+    if flags & CLONE_VM != 0 || run.is_none() || stack.is_null() {
+        handover::before_clone(flags);
+        // SAFETY: the program's own arguments.
+        return unsafe { real::clone(run, stack, flags, argument, parent, block, child) };
+    }
+    // At the same place in the child's copy of this memory.
+    let mut begins = (run, argument);
+    let at = (&raw mut begins).cast();
+    // SAFETY: as above.
+    let kernel = || unsafe { real::clone(Some(begin), stack, flags, at, parent, block, child) };
+    forking(|| kernel() as isize) as c_int
+}
+
+/// The child of a clone without its parent's memory.
+extern "C" fn begin(at: *mut c_void) -> c_int {
+    became_child();
+    // SAFETY: what `clone` left there.
+    let (run, argument) = unsafe { at.cast::<(Run, *mut c_void)>().read() };
+    run.map_or(0, |run| run(argument))
+}
+
 extern "C" fn after_fork() {
     text::after_fork();
     process::set_forking(false);
@@ -108,6 +146,8 @@ fn became_child() {
     text::forked();
     for fd in 0..table::end() {
         match entry::get(fd) {
+            // The thread that was about to close it is not here.
+            Entry::Leaving => table::clear(fd),
             Entry::Candidate(_) => {
                 // Calls in flight were other threads', which are not here.
                 table::change(fd, |candidate| candidate.alone().with_pending(false));

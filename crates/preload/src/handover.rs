@@ -16,7 +16,7 @@
 //!
 //! Storey 4: life.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use yasmin_channel::side::FOREIGN;
@@ -92,7 +92,7 @@ pub extern "C" fn before_vfork() {
 }
 
 /// Before clone, which takes a function, a stack and flags.
-pub extern "C" fn before_clone(_: *mut c_void, _: *mut c_void, flags: c_int) {
+pub fn before_clone(flags: c_int) {
     const CLONE_FILES: c_int = 0x400;
     process::refresh();
     if flags & CLONE_FILES == 0 {

@@ -5,17 +5,21 @@
 use core::ffi::c_int;
 use core::sync::atomic::{self, Ordering};
 
-use crate::conn::{self, Conn};
+use crate::conn::{self, Conn, Goes};
 use crate::entry::{self, Entry};
 use crate::table::Candidate;
 use crate::{broker, handouts, holders, process, residue, set, sys, table, tcp};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
-pub fn unname(conn: &'static Conn, fd: c_int) {
+pub fn unname(conn: &'static Conn, fd: c_int, goes: Goes) {
+    conn.number_goes(fd, goes);
     if conn.has_many_names() {
         conn.one_less_name();
-        table::clear(fd);
+        goes.clear(fd);
+        if conn.is_slept_on() {
+            goes.await_sleepers();
+        }
         let other = (0..table::end()).find(|&at| conn.is_at(at));
         let other = other.unwrap_or(-1);
         if conn.fd() == fd {
@@ -26,7 +30,7 @@ pub fn unname(conn: &'static Conn, fd: c_int) {
         }
         return;
     }
-    release(conn, fd);
+    release(conn, fd, goes);
 }
 
 /// Every descriptor that names it becomes plain TCP, as the kernel has it.
@@ -41,15 +45,15 @@ pub fn retire(conn: &'static Conn, fd: c_int) {
         }
     }
     conn.set_fd(fd);
-    release(conn, fd);
+    release(conn, fd, Goes::Unseen);
 }
 
 /// It is gone from the table, and its pages are unmapped.
-fn release(conn: &'static Conn, fd: c_int) {
+fn release(conn: &'static Conn, fd: c_int, goes: Goes) {
     lay_ghosts();
     let (Ok(rx), Ok(tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else {
         // A handler closes what its thread is using: the memory stays until exit.
-        table::clear(fd);
+        goes.clear(fd);
         return;
     };
     conn.reset_if_passed_by(fd);
@@ -58,7 +62,8 @@ fn release(conn: &'static Conn, fd: c_int) {
     let mut haunts = false;
     if conn.lets_go() {
         if conn.is_unread() {
-            conn.end_unread(fd);
+            // Now, and not by its close: a thread that sleeps in the kernel on it keeps it open.
+            tcp::reset(fd);
         }
     } else if set::numbers::watches(fd) {
         // The kernel goes on telling the set of it, as long as others hold it.
@@ -70,11 +75,14 @@ fn release(conn: &'static Conn, fd: c_int) {
         tcp::reset(fd);
     }
     let ghost = if haunts { table::set_ghost(conn.address()) } else { None };
-    table::clear(fd);
-    let is_own = conn.is_own();
+    goes.clear(fd);
+    let (is_own, is_slept_on) = (conn.is_own(), conn.is_slept_on());
     // The locks that forks share lie in the side page: let go of them first.
     drop(tx);
     drop(rx);
+    if is_slept_on {
+        goes.await_sleepers();
+    }
     if let Some(ghost) = ghost {
         conn.set_fd(ghost);
         set::numbers::number_orphaned(fd, ghost);

@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{self, AtomicU32, Ordering};
 
-use crate::conn::{Conn, Unlocked};
+use crate::conn::{Conn, Goes, Unlocked};
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
@@ -410,14 +410,14 @@ fn leave_to_stdio(conn: &Conn, to: c_int) {
 /// way that this library did not see.
 pub fn renumbered(fd: c_int) {
     if table::raw(fd) != 0 && !process::is_borrowed() {
-        forget(fd);
+        forget(fd, Goes::Unseen);
     }
 }
 
 /// The program is about to close `fd`: bookkeeping only.
-pub fn forget(fd: c_int) {
+fn forget(fd: c_int, goes: Goes) {
     match entry::get(fd) {
-        Entry::Conn(conn) => life::unname(conn, fd),
+        Entry::Conn(conn) => life::unname(conn, fd, goes),
         Entry::Set(set) => set::numbers::unnamed(set, fd),
         Entry::Candidate(candidate) => life::number_closes(fd, candidate),
         Entry::Own => {
@@ -428,7 +428,8 @@ pub fn forget(fd: c_int) {
         }
         Entry::Fresh => table::clear(fd),
         Entry::Guest(behind) => guest::unname(fd, behind),
-        Entry::Nothing => {}
+        // Who made it leave has yet to say what the number names next.
+        Entry::Leaving | Entry::Nothing => {}
     }
     set::numbers::number_closed(fd);
 }
@@ -442,24 +443,29 @@ pub unsafe fn close(fd: c_int) -> c_int {
         return -1;
     }
     let is_stream = matches!(entry::get(fd), Entry::Conn(_) | Entry::Candidate(_));
-    closes(fd);
+    goes(fd, Goes::Closed);
     // SAFETY: the program's own argument.
     let ret = unsafe { real::close(fd) };
     if is_stream {
+        table::has_left(fd);
         elsewhere::note_step();
     }
     ret
 }
 
-/// The program is about to close `fd`, which it opened.
+/// The program is about to close `fd`, which it opened, by a call of libc's that ends unseen.
 pub fn closes(fd: c_int) {
+    goes(fd, Goes::Unseen);
+}
+
+fn goes(fd: c_int, goes: Goes) {
     match entry::get(fd) {
         Entry::Nothing => set::numbers::number_closed(fd),
         Entry::Own => {}
         _ => {
             process::refresh();
             if !process::is_borrowed() {
-                forget(fd);
+                forget(fd, goes);
             }
         }
     }
@@ -487,7 +493,7 @@ pub unsafe fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
                 from = fd + 1;
             }
             Entry::Nothing => set::numbers::number_closed(fd as c_int),
-            _ => forget(fd as c_int),
+            _ => forget(fd as c_int, Goes::Unseen),
         }
     }
     if from <= last {
@@ -525,11 +531,14 @@ pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
         sys::set_errno(EINVAL);
         return -1;
     }
-    forget(to);
+    forget(to, Goes::Replaced);
+    // What is done by this number from here on is done on the other socket, as it is known here.
+    table::set_leaving(to);
     let ret = kernel();
     if ret >= 0 {
         duplicated(from, to);
     }
+    table::has_left(to);
     ret
 }
 

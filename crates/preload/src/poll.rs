@@ -18,7 +18,7 @@ use crate::sys::{
     call,
 };
 use crate::timeout::Timeout;
-use crate::{clock, in_flight, process, real, spin};
+use crate::{clock, in_flight, process, real, spin, table};
 
 /// How often a poll that is served by rings asks the kernel all the same, in microseconds.
 const LOOK_US: u64 = 20;
@@ -94,7 +94,7 @@ impl Poll<'_> {
         let mut has_candidate = false;
         let mut has_telling_set = false;
         for one in self.fds.iter() {
-            match entry::get(one.fd) {
+            match entry::after_leaving(one.fd) {
                 Entry::Conn(_) => has_conn = true,
                 Entry::Candidate(_) => has_candidate = true,
                 Entry::Set(_) => {
@@ -365,7 +365,15 @@ impl Interests for Waiting<'_> {
         let slept = self.slept.insert([None; REMEMBERED]);
         for (at, one) in self.poll.fds.iter().enumerate() {
             self.counted += 1;
-            let Some(conn) = entry::conn_of(one.fd) else { continue };
+            let conn = match entry::get(one.fd) {
+                Entry::Conn(conn) => conn,
+                Entry::Leaving => {
+                    table::await_leaving(one.fd);
+                    self.wakes_up();
+                    return Found::Nothing;
+                }
+                _ => continue,
+            };
             if let Some(place) = slept.get_mut(at) {
                 *place = Some(conn.id.load(Ordering::Relaxed));
             }

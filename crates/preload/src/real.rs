@@ -139,6 +139,7 @@ entries! {
     lio_listio(mode: c_int, list: *const *mut AioRequest, count: c_int, event: *const u8) -> c_int;
     lio_listio64(mode: c_int, list: *const *mut AioRequest, count: c_int, event: *const u8) -> c_int;
     _Fork() -> c_int;
+    clone(run: Option<extern "C" fn(*mut c_void) -> c_int>, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut c_int, block: *mut c_void, child: *mut c_int) -> c_int;
     sigaction(signal: c_int, new: *const SigAction, old: *mut SigAction) -> c_int;
     signal(signal: c_int, handler: usize) -> usize;
     bsd_signal(signal: c_int, handler: usize) -> usize;

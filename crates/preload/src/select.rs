@@ -18,6 +18,8 @@ const EXCEPT_EVENTS: i16 = POLLPRI;
 /// Descriptors that one select may name here; a larger one is libc's (and what is accelerated
 /// in it is parked first).
 const NAMED_MAX: usize = 1024;
+/// The most whose list takes less of the stack: threads may have little of it.
+const NAMED_FEW: usize = 64;
 
 /// The three bit sets of a select, any of them null.
 pub struct Sets {
@@ -70,18 +72,27 @@ impl Sets {
 
     /// The whole call; `None`: too many descriptors, after what is open was parked.
     pub fn wait(&self, timeout: Timeout, mask: *const c_void) -> Option<c_int> {
-        let none = PollFd { fd: -1, events: 0, revents: 0 };
-        let mut fds = [none; NAMED_MAX];
-        let mut count = 0;
-        for fd in self.named() {
-            if count == NAMED_MAX {
+        match self.named().take(NAMED_MAX + 1).count() {
+            0..=NAMED_FEW => Some(self.poll::<NAMED_FEW>(timeout, mask)),
+            count if count <= NAMED_MAX => Some(self.poll::<NAMED_MAX>(timeout, mask)),
+            _ => {
                 self.named().for_each(|fd| {
                     if let Some(conn) = entry::conn_of(fd as c_int) {
                         conn.park_rx_for_good(fd as c_int);
                     }
                 });
-                return None;
+                None
             }
+        }
+    }
+
+    #[inline(never)]
+    fn poll<const MOST: usize>(&self, timeout: Timeout, mask: *const c_void) -> c_int {
+        let none = PollFd { fd: -1, events: 0, revents: 0 };
+        let mut fds = [none; MOST];
+        let mut count = 0;
+        // Another thread may write to the sets.
+        for fd in self.named().take(MOST) {
             let mut events = 0;
             for (set, bits) in [(self.read, POLLIN), (self.write, POLLOUT), (self.except, POLLPRI)]
             {
@@ -95,12 +106,12 @@ impl Sets {
         let fds = &mut fds[..count];
         let ret = Poll { fds: &mut *fds, timeout, mask, precise: true }.wait();
         if ret < 0 {
-            return Some(ret);
+            return ret;
         }
         if fds.iter().any(|one| one.revents & 0x20 != 0) {
             // select's answer to a descriptor that is not open.
             crate::sys::set_errno(crate::sys::EBADF);
-            return Some(-1);
+            return -1;
         }
         let mut bits = 0;
         for one in fds.iter() {
@@ -114,6 +125,6 @@ impl Sets {
                 bits += c_int::from(on);
             }
         }
-        Some(bits)
+        bits
     }
 }

@@ -7,6 +7,7 @@
 //!           5 a TCP socket just made, 6 moved to vsock, 7 a TCP socket behind one
 //! kind 2, 3: the rest is the address of a Conn or a Set (64-byte aligned)
 //! kind 2:   3 a ghost: no number of this process names the connection any more
+//! kind 5:   3 not that: what it named was let go of, and the kernel is about to give the number up
 //! kind 6:   3 other processes may hold it   4 its end was told   8-39 the TCP socket behind
 //! kind 7:   8-39 how many descriptors it is behind
 //! kind 1:   3 role   4 offer out   5 gate   6 handed over   7 it had a channel   8-23 fork slot
@@ -22,7 +23,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use yasmin_wait::Pause;
 
-use crate::{process, sys};
+use crate::{lock, process, sys};
 
 /// Descriptors at or above this are left to libc.
 pub const CAPACITY: usize = 1 << 20;
@@ -37,6 +38,8 @@ const KIND_GUEST: u64 = 6;
 const KIND_BEHIND: u64 = 7;
 
 const GHOST: u64 = 1 << 3;
+
+const LEAVING: u64 = KIND_FRESH | 1 << 3;
 
 const GUEST_SHARED: u64 = 1 << 3;
 const GUEST_ENDED: u64 = 1 << 4;
@@ -94,6 +97,8 @@ pub enum Kind {
     Own,
     /// A TCP socket, made by this process and not used yet.
     Fresh,
+    /// Another thread is about to close it, or to replace it.
+    Leaving,
     /// A connection that goes by vsock, with the TCP socket behind it.
     Guest(c_int),
 }
@@ -106,6 +111,7 @@ pub fn kind(raw: u64) -> Kind {
         KIND_CONN => Kind::Conn((raw & !KIND) as usize),
         KIND_SET => Kind::Set((raw & !KIND) as usize),
         KIND_BROKER | KIND_BEHIND => Kind::Own,
+        KIND_FRESH if raw == LEAVING => Kind::Leaving,
         KIND_FRESH => Kind::Fresh,
         KIND_GUEST => Kind::Guest((raw >> BEHIND_SHIFT) as u32 as c_int),
         _ => Kind::Nothing,
@@ -427,6 +433,36 @@ pub fn clear(fd: c_int) {
     if raw(fd) != 0 {
         store(fd, 0);
     }
+}
+
+/// What `fd` names is let go of, and the thread that does so has yet to tell the kernel: nobody may use the
+/// number before it called `has_left`.
+pub fn set_leaving(fd: c_int) {
+    store(fd, LEAVING);
+}
+
+/// The kernel knows. Another thread may have the number already.
+pub fn has_left(fd: c_int) {
+    if let Some(cell) = cell(fd) {
+        let _ = cell.compare_exchange(LEAVING, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Waits for `has_left`, or for a while: in a handler of the thread that is to call it, for nothing.
+pub fn await_leaving(fd: c_int) {
+    const NAP_NS: i64 = 50_000;
+    const NAPS: u32 = 200;
+    for _ in 0..NAPS {
+        match cell(fd) {
+            Some(cell) if cell.load(Ordering::Acquire) == LEAVING => {
+                // SAFETY: the lower half of the entry; the processor is little-endian.
+                let word = unsafe { &*cell.as_ptr().cast::<AtomicU32>() };
+                lock::nap(word, LEAVING as u32, NAP_NS);
+            }
+            _ => return,
+        }
+    }
+    has_left(fd);
 }
 
 pub fn set_candidate(fd: c_int, candidate: Candidate) {

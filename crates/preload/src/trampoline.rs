@@ -69,7 +69,6 @@ trampolines! {
     _exit, EXIT_NOW, fork::exits;
     _Exit, EXIT_NOW_TOO, fork::exits;
     vfork, VFORK, handover::before_vfork;
-    clone, CLONE, handover::before_clone;
     prctl, PRCTL, before_prctl;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
     pthread_sigmask, PTHREAD_SIGMASK, fault::before_masking;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
-use crate::c::compile;
+use crate::c::{check_all_there, compile};
 
 #[track_caller]
 fn check(words: &[&str], has_memory: bool) {
@@ -39,6 +39,13 @@ fn limits_that_leave_little_memory() {
 #[test]
 fn memory_that_is_locked() {
     check(&["locked"], true);
+}
+
+#[test]
+fn threads_with_the_smallest_stack() {
+    let at_once = Knobs::at_once;
+    let moods = [Knobs::default(), at_once(), at_once().spin(0), at_once().chaos(50, 3)];
+    check_all_there("small_stacks", &[], &moods);
 }
 
 /// A channel may be handed out while its connection cannot have it. Its descriptors lie where no

@@ -6,12 +6,14 @@
 
 mod c;
 mod cancel;
+mod cloned;
 mod copies;
 mod differences;
 mod ends;
 mod faults;
 mod flags;
 mod footprint;
+mod given_up;
 mod handed;
 mod interrupts;
 mod jumps;

@@ -3,7 +3,7 @@
 //! Storey 7: exports.
 
 use super::{descriptor, stream, wait};
-use crate::{real, trampoline};
+use crate::{fork, real, trampoline};
 
 macro_rules! aliases {
     ($($name:ident = $entry:path;)*) => {$(
@@ -34,7 +34,7 @@ aliases! {
     _IO_fdopen = trampoline::fdopen;
     _IO_popen = trampoline::popen;
     __vfork = trampoline::vfork;
-    __clone = trampoline::clone;
+    __clone = fork::clone;
 }
 
 /// fork without handlers that run around it.

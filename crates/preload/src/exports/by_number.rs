@@ -105,7 +105,7 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> boo
 fn is_fork(flags: u64, stack: u64) -> bool {
     const CLONE_VM: u64 = 0x100;
     if flags & CLONE_VM != 0 {
-        handover::before_clone(core::ptr::null_mut(), core::ptr::null_mut(), flags as c_int);
+        handover::before_clone(flags as c_int);
     }
     flags & CLONE_VM == 0 && stack == 0
 }

@@ -502,6 +502,9 @@ pub unsafe extern "C" fn sendfile(
     let id = conn.id.load(Ordering::Relaxed);
     let Some(ret) = send::send(conn, out, source, 0) else {
         if !conn.is_at(out) || conn.id.load(Ordering::Relaxed) != id {
+            if let Some(error) = conn.number_went(out, id) {
+                return sys::returned(error);
+            }
             // SAFETY: the program's own arguments.
             return unsafe { sendfile(out, from, offset, count) };
         }
