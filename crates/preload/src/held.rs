@@ -41,8 +41,8 @@ const fn bit(signal: c_int) -> u64 {
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: what the thread itself has done.
 const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
-/// What libc keeps for itself: it cancels threads, and changes users in all of them.
-const LIBCS: u64 = bit(32) | bit(33);
+/// What libc changes the user with, in all threads: none of them jumps.
+const LIBCS: u64 = bit(33);
 
 /// A lock is about to be taken.
 #[inline]
@@ -84,9 +84,17 @@ pub fn forget() {
     }
 }
 
-fn set_mask(mask: u64) {
+pub fn set_mask(mask: u64) {
     // SAFETY: a signal set of the kernel's is 8 bytes.
     unsafe { call!(rt_sigprocmask, SIG_SETMASK, &raw const mask, 0, 8) };
+}
+
+/// Blocks what the program may send, and returns what was blocked.
+pub fn block_all() -> u64 {
+    let (all, mut before) = (!(bit(32) | bit(33)), 0u64);
+    // SAFETY: as above.
+    unsafe { call!(rt_sigprocmask, SIG_SETMASK, &raw const all, &raw mut before, 8) };
+    before
 }
 
 /// A handler is about to run in a thread that holds a lock. False: it runs.

@@ -41,6 +41,42 @@ pub fn testcancel() {
     }
 }
 
+/// Makes a thread and has libc cancel it, so that libc's handler for cancelling is installed: it does so
+/// when it cancels the first. Whether it has done that.
+#[cold]
+pub fn cancels_one() -> bool {
+    type Create = unsafe extern "C" fn(
+        *mut usize,
+        *const c_void,
+        extern "C" fn(*mut c_void) -> *mut c_void,
+        *mut c_void,
+    ) -> c_int;
+    extern "C" fn run(pause: *mut c_void) -> *mut c_void {
+        // SAFETY: libc's pause.
+        let pause: unsafe extern "C-unwind" fn() -> c_int = unsafe { core::mem::transmute(pause) };
+        loop {
+            // SAFETY: as above; it is a cancellation point.
+            unsafe { pause() };
+        }
+    }
+    let (create, cancel) = (next(b"pthread_create\0"), next(b"pthread_cancel\0"));
+    let (join, pause) = (next(b"pthread_join\0"), next(b"pause\0"));
+    if create.is_null() || cancel.is_null() || join.is_null() || pause.is_null() {
+        return false;
+    }
+    let mut thread = 0usize;
+    // SAFETY: libc's functions have these signatures, and the thread is joined once.
+    unsafe {
+        let create: Create = core::mem::transmute(create);
+        let cancel: unsafe extern "C" fn(usize) -> c_int = core::mem::transmute(cancel);
+        let join: unsafe extern "C" fn(usize, *mut *mut c_void) -> c_int =
+            core::mem::transmute(join);
+        create(&raw mut thread, core::ptr::null(), run, pause) == 0
+            && cancel(thread) == 0
+            && join(thread, core::ptr::null_mut()) == 0
+    }
+}
+
 macro_rules! entries {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
         mod slots {

@@ -13,12 +13,12 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
 use crate::sys::{self, call};
 use crate::thread::thread_word;
-use crate::{fault, held, process, tcp};
+use crate::{fault, held, process, real, tcp};
 
 const SIGNALS: usize = 65;
 const SA_RESTART: u64 = 0x1000_0000;
@@ -180,6 +180,37 @@ pub fn replace(
         refresh(signal);
     }
     translate(signal, before)
+}
+
+/// What libc cancels threads with.
+const SIGCANCEL: c_int = 32;
+const ASYNCHRONOUS: c_int = 1;
+
+/// Before pthread_setcanceltype. A thread that may be cancelled at any instruction must not be while it
+/// holds a lock: libc's handler, too, is installed behind an entry.
+pub extern "C" fn before_canceltype(kind: c_int) {
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+    if kind != ASYNCHRONOUS || process::is_borrowed() || HAS_BEGUN.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let saved = sys::errno();
+    // The thread that is made has nothing to do with the program's signals.
+    let before = held::block_all();
+    let is_installed = real::cancels_one();
+    let mut action = [0usize; 4];
+    // SAFETY: the kernel's struct sigaction is 32 bytes.
+    let asked = unsafe { call!(rt_sigaction, SIGCANCEL, 0, action.as_mut_ptr(), 8) };
+    let [handler, flags, ..] = action;
+    if is_installed && asked == 0 && handler > LAST_SPECIAL {
+        replace(SIGCANCEL, handler, Some(flags as u64 & SA_RESTART != 0), |entry| {
+            action[0] = entry;
+            // SAFETY: libc's own, but for the handler.
+            unsafe { call!(rt_sigaction, SIGCANCEL, action.as_ptr(), 0, 8) };
+            handler
+        });
+    }
+    held::set_mask(before);
+    sys::set_errno(saved);
 }
 
 fn note_restarts(which: usize, at: usize, restarts: bool) {

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{config, fault, fork, handover, options, process, promote, real, sys, text};
+use crate::{config, fault, fork, handover, options, process, promote, real, signals, sys, text};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -71,6 +71,7 @@ trampolines! {
     vfork, VFORK, handover::before_vfork;
     prctl, PRCTL, before_prctl;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
+    pthread_setcanceltype, PTHREAD_SETCANCELTYPE, signals::before_canceltype;
     pthread_sigmask, PTHREAD_SIGMASK, fault::before_masking;
     sigprocmask, SIGPROCMASK, fault::before_masking;
     sigsetmask, SIGSETMASK, fault::before_masking;

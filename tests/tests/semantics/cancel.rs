@@ -8,7 +8,7 @@ use std::path::Path;
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
-use crate::c::compile;
+use crate::c::{check_all_there, compile};
 
 /// What `cancel connect` prints.
 #[track_caller]
@@ -36,4 +36,11 @@ fn cancelled_threads_end_where_libc_ends_them() {
         let got = play(&Lab::new(Net::Loopback, knobs.clone()), &program);
         assert_eq!(expected, got, "{knobs:?}");
     }
+}
+
+#[test]
+fn cancelled_at_any_instruction() {
+    let at_once = Knobs::at_once;
+    let moods = [Knobs::default(), at_once(), at_once().spin(0), at_once().chaos(100, 3)];
+    check_all_there("cancelled_anywhere", &[], &moods);
 }
