@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_void};
 
 use crate::entry::{self, Entry};
 use crate::{
-    broker, conn, guest, handouts, handover, holders, in_flight, life, lock, process, promote, real,
-    set, signals, table, text,
+    broker, conn, guest, handouts, handover, holders, in_flight, life, lock, process, promote,
+    real, set, signals, table, text,
 };
 
 pub fn start() {

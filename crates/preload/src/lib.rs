@@ -24,6 +24,7 @@ compile_error!("libyasmin is written for x86-64 Linux so far");
 
 mod answer;
 mod barrier;
+mod bindings;
 mod broker;
 mod clock;
 mod config;
@@ -48,6 +49,7 @@ mod iov;
 mod life;
 mod lock;
 mod memory;
+mod object;
 mod offer;
 mod options;
 mod passing;

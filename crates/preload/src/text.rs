@@ -18,15 +18,16 @@
 //! Storey 4: life.
 
 use core::cell::UnsafeCell;
-use core::ffi::{c_char, c_int, c_long, c_void};
+use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use yasmin_text::{Concern, Found, Scratch, Text, Unwind};
 
 use crate::entry::{self, Entry};
 use crate::lock::{self, Lock};
+use crate::object::{Header, Object, PF_X, PT_GNU_EH_FRAME, PT_LOAD};
 use crate::sys::{self, IoVec, call};
-use crate::{clock, config, process, real, table};
+use crate::{bindings, clock, config, process, real, table};
 
 /// How long a call may look at text.
 const SLICE_US: u64 = 50;
@@ -36,6 +37,8 @@ const STRETCH_BYTES: usize = 16 * 1024;
 const SEGMENTS: usize = 1024;
 /// As many loads may be under way.
 const LOADS: usize = 8;
+
+const RTLD_DEEPBIND: usize = 8;
 
 /// What is known, in the lowest bits of STATE. Above: how many objects were asked for, so that
 /// nobody says of older ones that all is well.
@@ -61,6 +64,9 @@ static UNDER_WAY: [Load; LOADS] = [const { Load::new() }; LOADS];
 static ITERATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Addresses inside what is excepted; 0: none.
 static EXCEPTED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+
+/// Objects from this one on, in the linker's order, may have been loaded with RTLD_DEEPBIND.
+static DEEP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 struct Looked(UnsafeCell<Progress>);
 
@@ -242,7 +248,7 @@ fn park_all(for_good: bool) {
 /// Before dlopen; `slot` is where its return address lies.
 pub extern "C" fn before_dlopen(
     _: usize,
-    _: usize,
+    flags: usize,
     _: usize,
     _: usize,
     _: usize,
@@ -255,6 +261,9 @@ pub extern "C" fn before_dlopen(
     }
     process::refresh();
     note_load(slot, false);
+    if flags & RTLD_DEEPBIND != 0 {
+        note_deep();
+    }
     // Whoever finds that all was clean until now finds this changed.
     let more = |state: u64| Some((state & !CLEAN) + ONE_LOAD);
     let before = STATE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
@@ -267,14 +276,14 @@ pub extern "C" fn before_dlopen(
 pub extern "C" fn before_dlmopen(
     space: c_long,
     b: usize,
-    c: usize,
+    flags: usize,
     d: usize,
     e: usize,
     f: usize,
     slot: *const usize,
 ) {
     if space == 0 {
-        before_dlopen(0, b, c, d, e, f, slot);
+        before_dlopen(b, flags, 0, d, e, f, slot);
     } else {
         turn_careful();
     }
@@ -377,89 +386,64 @@ enum Seen {
     NotAll,
 }
 
-#[repr(C)]
-struct Object {
-    base: usize,
-    name: *const c_char,
-    headers: *const Header,
-    count: u16,
-}
-
-/// Elf64_Phdr.
-#[repr(C)]
-struct Header {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    address: usize,
-    physical: u64,
-    file_bytes: usize,
-    memory_bytes: usize,
-    align: u64,
-}
-
-const PT_LOAD: u32 = 1;
-const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
-const PF_X: u32 = 1;
-const PF_R: u32 = 4;
-
-impl Header {
-    fn holds(&self, base: usize, address: usize) -> bool {
-        let at = base.wrapping_add(self.address);
-        self.kind == PT_LOAD && at <= address && address - at < self.memory_bytes
-    }
-
-    /// What is mapped of the file, readable.
-    ///
-    /// # Safety
-    /// The object stays loaded.
-    unsafe fn bytes<'a>(&self, base: usize) -> Option<&'a [u8]> {
-        let at = base.wrapping_add(self.address) as *const u8;
-        let is_whole = self.flags & PF_R != 0 && !at.is_null();
-        // SAFETY: the loader mapped the file's bytes there, as the header says.
-        is_whole.then(|| unsafe {
-            core::slice::from_raw_parts(at, self.file_bytes.min(self.memory_bytes))
-        })
-    }
-}
-
 struct Walk {
     until: u64,
     seen: Seen,
+    /// Objects so far.
+    count: usize,
 }
 
-/// Under LOCK. The dynamic linker keeps objects loaded while it shows them.
-fn look() -> Seen {
-    type Visit = unsafe extern "C" fn(*const Object, usize, *mut c_void) -> c_int;
+type Visit = unsafe extern "C" fn(*const Object, usize, *mut c_void) -> c_int;
+
+/// Shows `visit` all objects, with `walk`. False: there is no linker that could.
+fn iterate(visit: Visit, walk: &mut Walk) -> bool {
     let iterate = ITERATE.load(Ordering::Relaxed);
     if iterate.is_null() {
-        return Seen::Calls;
+        return false;
     }
-    let until = if config::is_forced() { u64::MAX } else { clock::ticks() + clock::us(SLICE_US) };
-    let mut walk = Walk { until, seen: Seen::AllClean };
     // SAFETY: dl_iterate_phdr has this signature; `visit` gets `walk` back.
     unsafe {
         let iterate: unsafe extern "C" fn(Visit, *mut c_void) -> c_int =
             core::mem::transmute(iterate);
-        iterate(visit, (&raw mut walk).cast());
+        iterate(visit, core::ptr::from_mut(walk).cast());
     }
-    walk.seen
+    true
+}
+
+unsafe extern "C" fn count(_: *const Object, _: usize, walk: *mut c_void) -> c_int {
+    // SAFETY: `iterate` handed a Walk in.
+    unsafe { (*walk.cast::<Walk>()).count += 1 };
+    0
+}
+
+/// An object comes that looks for its names in libc before this library, behind those that are there.
+fn note_deep() {
+    let mut walk = Walk { until: 0, seen: Seen::AllClean, count: 0 };
+    if iterate(count, &mut walk) {
+        DEEP_FROM.fetch_min(walk.count, Ordering::SeqCst);
+    }
+}
+
+/// Under LOCK. The dynamic linker keeps objects loaded while it shows them.
+fn look() -> Seen {
+    let until = if config::is_forced() { u64::MAX } else { clock::ticks() + clock::us(SLICE_US) };
+    let mut walk = Walk { until, seen: Seen::AllClean, count: 0 };
+    if iterate(visit, &mut walk) { walk.seen } else { Seen::Calls }
 }
 
 unsafe extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -> c_int {
     // SAFETY: `look` handed its own Walk in, and the linker an object that is loaded; only the
     // first members, which are always there, are used.
     let (object, walk) = unsafe { (&*object, &mut *walk.cast::<Walk>()) };
-    if !object.headers.is_null() {
-        // SAFETY: the object's program headers.
-        let headers =
-            unsafe { core::slice::from_raw_parts(object.headers, usize::from(object.count)) };
-        walk.seen = look_at(object.base, headers, walk.until);
-    }
+    // SAFETY: as above.
+    let headers = unsafe { object.headers() };
+    let is_deep = walk.count >= DEEP_FROM.load(Ordering::Relaxed);
+    walk.count += 1;
+    walk.seen = look_at(object.base, headers, is_deep, walk.until);
     c_int::from(walk.seen != Seen::AllClean)
 }
 
-fn look_at(base: usize, headers: &[Header], until: u64) -> Seen {
+fn look_at(base: usize, headers: &[Header], is_deep: bool, until: u64) -> Seen {
     // SAFETY: under LOCK, which `look_on` holds.
     let looked = unsafe { &mut *LOOKED.0.get() };
     let texts = headers.iter().filter(|header| header.kind == PT_LOAD && header.flags & PF_X != 0);
@@ -470,6 +454,11 @@ fn look_at(base: usize, headers: &[Header], until: u64) -> Seen {
             at => holds(at),
         })
     };
+    // The first of them is libc's read.
+    let read = EXCEPTED[0].load(Ordering::Relaxed);
+    if headers.iter().any(|header| header.holds(base, read)) {
+        bindings::libc_is_at(base, headers);
+    }
     for header in texts {
         let segment = (base.wrapping_add(header.address), header.file_bytes);
         if looked.is_done(segment) {
@@ -487,6 +476,10 @@ fn look_at(base: usize, headers: &[Header], until: u64) -> Seen {
             match look_through(&text, looked, until) {
                 Seen::AllClean => {}
                 other => return other,
+            }
+            // SAFETY: as above.
+            if is_deep && !unsafe { bindings::turn(base, headers) } {
+                return Seen::Calls;
             }
         }
         if looked.count == SEGMENTS {

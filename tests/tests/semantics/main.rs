@@ -8,6 +8,7 @@ mod c;
 mod cancel;
 mod cloned;
 mod copies;
+mod deep;
 mod differences;
 mod ends;
 mod faults;

@@ -1,0 +1,104 @@
+/*
+ * A program and an object that it loads with RTLD_DEEPBIND use one connection by turns. The object looks
+ * for names in itself, and in libc, before it looks where others do.
+ *
+ *   deep early|late OBJECT
+ *
+ * early: it is loaded before the connection is made.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TRIPS = 3000, BYTES = 100, PATIENCE_S = 30 };
+
+typedef ssize_t receive(int fd, void *buffer, size_t bytes);
+
+static int s;
+static int (*waits)(int fd);
+static receive *receives, *reads;
+
+static _Noreturn void die(const char *what, long a)
+{
+	printf("%s: %ld, %s\n", what, a, strerror(errno));
+	exit(1);
+}
+
+static void echo(int listener)
+{
+	char buffer[4096];
+	ssize_t n;
+	int c = accept(listener, NULL, NULL);
+
+	while ((n = recv(c, buffer, sizeof(buffer), 0)) > 0)
+		if (send(c, buffer, n, MSG_NOSIGNAL) != n)
+			break;
+	_exit(0);
+}
+
+static void load(const char *path)
+{
+	void *object = dlopen(path, RTLD_LAZY | RTLD_GLOBAL | RTLD_DEEPBIND);
+
+	if (!object)
+		die(dlerror(), 0);
+	waits = (int (*)(int))dlsym(object, "waits");
+	receives = (receive *)dlsym(object, "receives");
+	reads = (receive *)dlsym(object, "reads");
+	if (!waits || !receives || !reads)
+		die("dlsym", 0);
+}
+
+static void talk(int is_by_object)
+{
+	char sent[BYTES], got[BYTES];
+	ssize_t n;
+
+	for (int trip = 0; trip < TRIPS; trip++) {
+		memset(sent, trip, BYTES);
+		if (send(s, sent, BYTES, MSG_NOSIGNAL) != BYTES)
+			die("send", trip);
+		if (!is_by_object)
+			n = recv(s, got, BYTES, MSG_WAITALL);
+		else if (waits(s) != 1)
+			die("poll", trip);
+		else
+			n = (trip % 2 ? receives : reads)(s, got, BYTES);
+		if (n != BYTES || memcmp(sent, got, BYTES))
+			die(is_by_object ? "the object's recv" : "recv", trip);
+	}
+}
+
+int main(int count, char **words)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (count != 3)
+		return 2;
+	alarm(PATIENCE_S);
+	if (!strcmp(words[1], "early"))
+		load(words[2]);
+	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
+		die("listen", 0);
+	if (fork() == 0)
+		echo(listener);
+	s = socket(AF_INET, SOCK_STREAM, 0);
+	if (connect(s, (void *)&at, sizeof(at)))
+		die("connect", 0);
+	talk(0);
+	if (!waits)
+		load(words[2]);
+	talk(0);
+	talk(1);
+	talk(0);
+	puts("all there");
+	return 0;
+}
