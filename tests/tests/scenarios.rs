@@ -129,12 +129,13 @@ fn every_scenario_file_names_what_it_holds() {
 }
 
 /// Manual pages that scenarios hold the library to: it must do as the kernel and libc do.
-const PAGES: [&str; 40] = [
+const PAGES: [&str; 41] = [
     "accept(2)",
     "clone(2)",
     "close(2)",
     "connect(2)",
     "dlopen(3)",
+    "dlsym(3)",
     "dup(2)",
     "dup2(2)",
     "epoll(7)",

@@ -9,6 +9,7 @@ pub mod aio;
 mod aliases;
 pub mod by_number;
 mod descriptor;
+mod lookup;
 mod mapping;
 pub mod program;
 mod signal;

@@ -5,7 +5,7 @@
 //! counted and goes to libc; what has a channel goes by the rules of spec/wire.md section 5.
 //!
 //! No runtime of its own, no thread, no allocation on the hot path, nothing from libc but
-//! `dlsym`, `memcpy` and its kin, and errno's address. It speaks to the kernel directly, and
+//! `dl_iterate_phdr`, `memcpy` and its kin, and errno's address. It speaks to the kernel directly, and
 //! calls libc's own entry only where the program's call sleeps (so that cancellation, EINTR
 //! and SA_RESTART are libc's).
 //!

@@ -2,7 +2,7 @@
 //!
 //! Storey 1: system.
 
-use core::ffi::c_char;
+use core::ffi::{CStr, c_char};
 
 #[repr(C)]
 pub struct Object {
@@ -65,5 +65,139 @@ impl Header {
         is_whole.then(|| unsafe {
             core::slice::from_raw_parts(at, self.file_bytes.min(self.memory_bytes))
         })
+    }
+}
+
+/// Elf64_Dyn: a tag and its value.
+type Entry = [usize; 2];
+
+const DT_HASH: usize = 4;
+const DT_STRTAB: usize = 5;
+const DT_SYMTAB: usize = 6;
+const DT_GNU_HASH: usize = 0x6fff_fef5;
+
+/// Elf64_Sym.
+#[repr(C)]
+pub struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: usize,
+}
+
+impl Symbol {
+    pub fn is_defined(&self) -> bool {
+        self.section != 0
+    }
+}
+
+unsafe extern "C" {
+    #[link_name = "_DYNAMIC"]
+    static OWN: Entry;
+    #[link_name = "__ehdr_start"]
+    static OWN_BASE: u8;
+}
+
+/// What an object tells the dynamic linker: its symbols, and tables by tag.
+pub struct Dynamic {
+    base: usize,
+    entries: *const Entry,
+}
+
+impl Dynamic {
+    /// This library's.
+    pub fn own() -> Self {
+        Self { base: &raw const OWN_BASE as usize, entries: &raw const OWN }
+    }
+
+    /// # Safety
+    /// The object at `base` with these `headers` stays loaded.
+    pub unsafe fn of(base: usize, headers: &[Header]) -> Option<Self> {
+        let section = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
+        Some(Self { base, entries: base.wrapping_add(section.address) as *const Entry })
+    }
+
+    pub fn is_own(&self) -> bool {
+        self.base == Self::own().base
+    }
+
+    pub fn value(&self, tag: usize) -> Option<usize> {
+        let mut at = self.entries;
+        loop {
+            // SAFETY: the section ends with a tag of 0.
+            match unsafe { *at } {
+                [0, _] => return None,
+                [found, value] if found == tag => return Some(value),
+                _ => at = at.wrapping_add(1),
+            }
+        }
+    }
+
+    /// glibc adds the base to what it finds there, but not where it cannot write.
+    pub fn address(&self, tag: usize) -> Option<usize> {
+        let value = self.value(tag)?;
+        Some(if value < self.base { self.base + value } else { value })
+    }
+
+    pub fn symbol(&self, index: usize) -> Option<&Symbol> {
+        // SAFETY: an index that the object's own tables give.
+        Some(unsafe { &*(self.address(DT_SYMTAB)? as *const Symbol).add(index) })
+    }
+
+    pub fn name(&self, symbol: &Symbol) -> Option<&CStr> {
+        let names = self.address(DT_STRTAB)?;
+        // SAFETY: a place in the object's own strings, NUL-terminated.
+        Some(unsafe { CStr::from_ptr((names + symbol.name as usize) as *const _) })
+    }
+
+    /// Where it defines `name`.
+    pub fn definition(&self, name: &CStr) -> Option<usize> {
+        let is_it = |index: usize| {
+            self.symbol(index).filter(|one| one.is_defined() && self.name(one) == Some(name))
+        };
+        let found = match self.address(DT_GNU_HASH) {
+            Some(table) => by_hash(table as *const u32, name, is_it)?,
+            // The second word is how many symbols there are.
+            // SAFETY: the table's layout.
+            None => (1..unsafe { *(self.address(DT_HASH)? as *const u32).add(1) } as usize)
+                .find_map(is_it)?,
+        };
+        Some(self.base + found.value)
+    }
+}
+
+/// By the table of DT_GNU_HASH: four words, a filter, the heads of the chains, and a hash for each
+/// symbol, whose last bit ends a chain.
+fn by_hash<'a>(
+    table: *const u32,
+    name: &CStr,
+    is_it: impl Fn(usize) -> Option<&'a Symbol>,
+) -> Option<&'a Symbol> {
+    // SAFETY: the table's layout.
+    let word = |at: usize| unsafe { *table.add(at) };
+    let (heads, first, filter) = (word(0), word(1) as usize, word(2) as usize);
+    let heads_at = 4 + filter * 2;
+    let chains_at = heads_at + heads as usize;
+    let hash = name
+        .to_bytes()
+        .iter()
+        .fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
+    let mut index = word(heads_at + hash.checked_rem(heads)? as usize) as usize;
+    if index < first {
+        return None;
+    }
+    loop {
+        let other = word(chains_at + index - first);
+        if other | 1 == hash | 1
+            && let found @ Some(_) = is_it(index)
+        {
+            return found;
+        }
+        if other & 1 != 0 {
+            return None;
+        }
+        index += 1;
     }
 }

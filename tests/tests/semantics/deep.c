@@ -3,13 +3,16 @@
  * for names in itself, and in libc, before it looks where others do.
  *
  *   deep early|late OBJECT
+ *   deep handle LIBC
  *
- * early: it is loaded before the connection is made.
+ * early: it is loaded before the connection is made. handle: the functions are looked up in libc's own
+ * handle, as foreign-function interfaces do.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +26,8 @@ typedef ssize_t receive(int fd, void *buffer, size_t bytes);
 static int s;
 static int (*waits)(int fd);
 static receive *receives, *reads;
+static int (*libc_poll)(struct pollfd *, nfds_t, int);
+static ssize_t (*libc_recv)(int, void *, size_t, int);
 
 static _Noreturn void die(const char *what, long a)
 {
@@ -40,6 +45,33 @@ static void echo(int listener)
 		if (send(c, buffer, n, MSG_NOSIGNAL) != n)
 			break;
 	_exit(0);
+}
+
+static int waits_by_libc(int fd)
+{
+	struct pollfd one = { .fd = fd, .events = POLLIN };
+
+	return libc_poll(&one, 1, -1);
+}
+
+static ssize_t receives_by_libc(int fd, void *buffer, size_t bytes)
+{
+	return libc_recv(fd, buffer, bytes, MSG_WAITALL);
+}
+
+static void load_libc(const char *path)
+{
+	void *object = dlopen(path, RTLD_LAZY);
+
+	if (!object)
+		die(dlerror(), 0);
+	libc_poll = (int (*)(struct pollfd *, nfds_t, int))dlsym(object, "poll");
+	libc_recv = (ssize_t(*)(int, void *, size_t, int))dlsym(object, "recv");
+	reads = (receive *)dlsym(object, "read");
+	if (!libc_poll || !libc_recv || !reads || dlsym(object, "no such function"))
+		die("dlsym", 0);
+	waits = waits_by_libc;
+	receives = receives_by_libc;
 }
 
 static void load(const char *path)
@@ -94,7 +126,9 @@ int main(int count, char **words)
 	if (connect(s, (void *)&at, sizeof(at)))
 		die("connect", 0);
 	talk(0);
-	if (!waits)
+	if (!strcmp(words[1], "handle"))
+		load_libc(words[2]);
+	else if (!waits)
 		load(words[2]);
 	talk(0);
 	talk(1);

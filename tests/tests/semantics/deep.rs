@@ -1,19 +1,23 @@
-//! Objects that are loaded with RTLD_DEEPBIND, as PHP loads its extensions. In C, for the linker.
+//! Functions of libc that the linker gives past the usual order: to objects that are loaded with RTLD_DEEPBIND,
+//! as PHP loads its extensions, and by libc's own handle. In C, for the linker.
 //!
-//! Holds: dlopen(3).
+//! Holds: dlopen(3), dlsym(3).
 
 use yasmin_tests::lab::{Folder, Knobs};
 
 use crate::c::{check_all_there, compile};
+
+fn moods() -> [Knobs; 3] {
+    let at_once = Knobs::at_once;
+    [Knobs::default(), at_once(), at_once().chaos(100, 3)]
+}
 
 #[track_caller]
 fn check(how: &str, options: &[&str]) {
     let folder = Folder::new();
     let options: Vec<_> = ["-shared", "-fPIC"].iter().chain(options).copied().collect();
     let object = compile(&folder, "deep_plugin.so", &["deep_plugin.c"], &options);
-    let at_once = Knobs::at_once;
-    let moods = [Knobs::default(), at_once(), at_once().chaos(100, 3)];
-    check_all_there("deep", &[how, &object.display().to_string()], &moods);
+    check_all_there("deep", &[how, &object.display().to_string()], &moods());
 }
 
 #[test]
@@ -30,4 +34,9 @@ fn an_object_bound_to_libc_that_comes_later() {
 fn an_object_bound_to_libc_whose_bindings_are_sealed() {
     check("early", &["-Wl,-z,relro,-z,now"]);
     check("late", &["-Wl,-z,relro,-z,now"]);
+}
+
+#[test]
+fn functions_looked_up_in_libcs_own_handle() {
+    check_all_there("deep", &["handle", "libc.so.6"], &moods());
 }
