@@ -33,7 +33,8 @@ thread_word! {
 }
 
 thread_word! {
-    /// Whether the thread lets both signals through: 0 not known, 1 it does, 2 it does not.
+    /// Whether the thread lets both signals through: 0 not known, 1 it does, 2 it does not, 3 not while a
+    /// handler runs, which is not seen to return.
     admits: u32
 }
 
@@ -285,7 +286,7 @@ pub fn as_the_programs(signal: c_int, old: &mut SigAction) {
 #[inline]
 pub fn catches() -> bool {
     let known = admits::get();
-    (known == 1 || known == 0 && ask()) && CAUGHT.load(Ordering::Relaxed) == BOTH
+    (known == 1 || known != 2 && ask()) && CAUGHT.load(Ordering::Relaxed) == BOTH
 }
 
 #[cold]
@@ -296,8 +297,20 @@ fn ask() -> bool {
     let ret =
         unsafe { call!(rt_sigprocmask, SIG_BLOCK, core::ptr::null::<u64>(), &raw mut blocked, 8) };
     let catches = ret == 0 && blocked & (1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1)) == 0;
-    admits::set(if catches { 1 } else { 2 });
+    if catches {
+        admits::set(1);
+    } else if admits::get() == 0 {
+        admits::set(2);
+    }
     catches
+}
+
+/// Whether a fault of the routine is not caught while a handler of `signal` with these flags and this mask
+/// runs.
+pub fn is_masked(signal: c_int, flags: u64, mask: u64) -> bool {
+    const SA_NODEFER: u64 = 0x4000_0000;
+    let is_own = index_of(signal).is_some() && flags & SA_NODEFER == 0;
+    is_own || mask & (1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1)) != 0
 }
 
 /// Before the program changes which signals the thread blocks.

@@ -36,6 +36,8 @@ static HANDLERS: [[AtomicUsize; SIGNALS]; 2] =
     [const { [const { AtomicUsize::new(0) }; SIGNALS] }; 2];
 /// Bit n: the handler of signal n was installed with SA_RESTART.
 static RESTARTS: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
+/// Bit n: while the handler of signal n runs, a fault of the library's copy routine may not be handled.
+static MASKS: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
 /// Which of the two was used last.
 static LAST: [AtomicU8; SIGNALS] = [const { AtomicU8::new(0) }; SIGNALS];
 static LOCK: Lock = Lock::new();
@@ -54,6 +56,12 @@ macro_rules! entry {
                 "cmp dword ptr fs:[rax], 0",
                 "jne 5f",
                 "6:",
+                "lea rcx, [rip + {masks}]",
+                "bt dword ptr [rcx + 16 * {which}], edi",
+                "jnc 7f",
+                "mov rax, qword ptr [rip + yasmin_admits@GOTTPOFF]",
+                "mov dword ptr fs:[rax], 3",
+                "7:",
                 "mov rax, qword ptr [rip + yasmin_handled@GOTTPOFF]",
                 "lea rcx, [rip + {restarts}]",
                 "bt dword ptr [rcx + 16 * {which}], edi",
@@ -85,6 +93,7 @@ macro_rules! entry {
                 puts_off = sym held::puts_off,
                 goes_on = sym fault::goes_on,
                 restarts = sym RESTARTS,
+                masks = sym MASKS,
                 handlers = sym HANDLERS,
                 signals = const SIGNALS,
                 which = const $which,
@@ -172,13 +181,11 @@ pub fn replace(
     let _guard = LOCK.acquire();
     let which = 1 - usize::from(LAST[at].load(Ordering::Relaxed) & 1);
     HANDLERS[which][at].store(handler, Ordering::Relaxed);
-    note_restarts(which, at, restarts.unwrap_or(true));
+    note(&RESTARTS, which, at, restarts.unwrap_or(true));
     LAST[at].store(which as u8, Ordering::Relaxed);
     let before = install(entry_of(which));
     fault::installed(signal, |handler| which_of(handler).is_some());
-    if restarts.is_none() {
-        refresh(signal);
-    }
+    refresh(signal);
     translate(signal, before)
 }
 
@@ -213,16 +220,16 @@ pub extern "C" fn before_canceltype(kind: c_int) {
     sys::set_errno(saved);
 }
 
-fn note_restarts(which: usize, at: usize, restarts: bool) {
-    let (word, bit) = (&RESTARTS[which][at / 64], 1u64 << (at % 64));
-    if restarts {
+fn note(bits: &[[AtomicU64; 2]; 2], which: usize, at: usize, is_so: bool) {
+    let (word, bit) = (&bits[which][at / 64], 1u64 << (at % 64));
+    if is_so {
         word.fetch_or(bit, Ordering::SeqCst);
     } else {
         word.fetch_and(!bit, Ordering::SeqCst);
     }
 }
 
-/// Something of libc's changed whether `signal` restarts calls.
+/// The handler of `signal` was installed, or something of libc's changed whether it restarts calls.
 pub fn refresh(signal: c_int) {
     let at = signal as usize;
     let mut action = [0u64; 4];
@@ -230,7 +237,8 @@ pub fn refresh(signal: c_int) {
     let ret =
         unsafe { call!(rt_sigaction, signal, core::ptr::null::<c_void>(), action.as_mut_ptr(), 8) };
     if let (true, Some(which)) = (ret >= 0, which_of(action[0] as usize)) {
-        note_restarts(which, at, action[1] & SA_RESTART != 0);
+        note(&RESTARTS, which, at, action[1] & SA_RESTART != 0);
+        note(&MASKS, which, at, fault::is_masked(signal, action[1], action[3]));
     }
 }
 

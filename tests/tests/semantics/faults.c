@@ -9,6 +9,7 @@
  *   faults stack     a handler on a stack of its own
  *   faults blocked   the thread blocks all signals
  *   faults handler   blocked in a handler, which sends and receives
+ *   faults masked    blocked by the handler's own mask
  *   faults ignored   the signals are ignored
  *   faults threads   two connections, each in a thread, and a third in this thread
  */
@@ -277,8 +278,13 @@ int main(int argc, char **argv)
 			pthread_sigmask(SIG_SETMASK, &before, NULL);
 			faults(s[0], i);
 		}
-	} else if (!strcmp(how, "handler")) {
+	} else if (!strcmp(how, "handler") || !strcmp(how, "masked")) {
 		struct sigaction act = {.sa_handler = sends};
+
+		/* What a thread admits was learnt outside of its handlers. */
+		faults(s[0], 0);
+		if (!strcmp(how, "masked"))
+			sigfillset(&act.sa_mask);
 		sigaction(SIGUSR1, &act, NULL);
 		in_handler = s[0];
 		for (int i = 0; i < 10; i++)

@@ -53,6 +53,11 @@ fn calls_from_a_handler() {
 }
 
 #[test]
+fn calls_from_a_handler_that_masks_the_signals() {
+    check("masked");
+}
+
+#[test]
 fn signals_that_are_ignored() {
     check("ignored");
 }
