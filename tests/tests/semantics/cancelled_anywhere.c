@@ -5,42 +5,18 @@
  *   cancelled_anywhere
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "peer.h"
 
 enum { ROUNDS = 40, TRIPS = 200, BYTES = 100, PATIENCE_S = 20 };
 
 static int s;
 static atomic_ulong trips;
-
-static _Noreturn void die(const char *what, long a)
-{
-	printf("%s: %ld, %s\n", what, a, strerror(errno));
-	exit(1);
-}
-
-static void echo(int listener)
-{
-	char buffer[4096];
-	ssize_t n;
-	int c = accept(listener, NULL, NULL);
-
-	close(listener);
-	while ((n = recv(c, buffer, sizeof(buffer), 0)) > 0)
-		if (send(c, buffer, n, MSG_NOSIGNAL) != n)
-			break;
-	_exit(0);
-}
 
 static void *talk(void *unused)
 {
@@ -50,22 +26,6 @@ static void *talk(void *unused)
 	while (send(s, bytes, BYTES, MSG_NOSIGNAL) == BYTES && recv(s, bytes, BYTES, MSG_WAITALL) == BYTES)
 		trips++;
 	return unused;
-}
-
-static void serve_and_connect(void)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(at);
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
-
-	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
-		die("listen", 0);
-	if (fork() == 0)
-		echo(listener);
-	close(listener);
-	s = socket(AF_INET, SOCK_STREAM, 0);
-	if (connect(s, (void *)&at, sizeof(at)))
-		die("connect", 0);
 }
 
 int main(void)
@@ -80,7 +40,7 @@ int main(void)
 		ssize_t n;
 
 		alarm(PATIENCE_S);
-		serve_and_connect();
+		s = echoing_peer();
 		pthread_create(&thread, NULL, talk, NULL);
 		while (trips < before + TRIPS)
 			sched_yield();

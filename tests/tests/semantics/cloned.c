@@ -5,39 +5,16 @@
  *   cloned
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
+
+#include "peer.h"
 
 enum { ROUNDS = 30, TRIPS = 200, STACK_BYTES = 1 << 18 };
 
 static int s;
-
-static _Noreturn void die(const char *what, long a)
-{
-	printf("%s: %ld, %s\n", what, a, strerror(errno));
-	exit(1);
-}
-
-static void echo(int listener)
-{
-	char buffer[4096];
-	ssize_t n;
-	int c = accept(listener, NULL, NULL);
-
-	while ((n = recv(c, buffer, sizeof(buffer), 0)) > 0)
-		if (send(c, buffer, n, MSG_NOSIGNAL) != n)
-			break;
-	_exit(0);
-}
 
 static void talk(long who)
 {
@@ -58,19 +35,12 @@ static int child(void *who)
 
 int main(void)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(at);
-	int listener = socket(AF_INET, SOCK_STREAM, 0), status;
+	int status;
 	char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (stack == MAP_FAILED || bind(listener, (void *)&at, len) || listen(listener, 1) ||
-	    getsockname(listener, (void *)&at, &len))
-		die("listen", 0);
-	if (fork() == 0)
-		echo(listener);
-	s = socket(AF_INET, SOCK_STREAM, 0);
-	if (connect(s, (void *)&at, sizeof(at)))
-		die("connect", 0);
+	if (stack == MAP_FAILED)
+		die("mmap", 0);
+	s = echoing_peer();
 	for (long round = 0; round < ROUNDS; round++) {
 		pid_t pid, waited;
 

@@ -9,15 +9,10 @@
  * handle, as foreign-function interfaces do.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+#include "peer.h"
 
 enum { TRIPS = 3000, BYTES = 100, PATIENCE_S = 30 };
 
@@ -28,24 +23,6 @@ static int (*waits)(int fd);
 static receive *receives, *reads;
 static int (*libc_poll)(struct pollfd *, nfds_t, int);
 static ssize_t (*libc_recv)(int, void *, size_t, int);
-
-static _Noreturn void die(const char *what, long a)
-{
-	printf("%s: %ld, %s\n", what, a, strerror(errno));
-	exit(1);
-}
-
-static void echo(int listener)
-{
-	char buffer[4096];
-	ssize_t n;
-	int c = accept(listener, NULL, NULL);
-
-	while ((n = recv(c, buffer, sizeof(buffer), 0)) > 0)
-		if (send(c, buffer, n, MSG_NOSIGNAL) != n)
-			break;
-	_exit(0);
-}
 
 static int waits_by_libc(int fd)
 {
@@ -109,22 +86,12 @@ static void talk(int is_by_object)
 
 int main(int count, char **words)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(at);
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
-
 	if (count != 3)
 		return 2;
 	alarm(PATIENCE_S);
 	if (!strcmp(words[1], "early"))
 		load(words[2]);
-	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
-		die("listen", 0);
-	if (fork() == 0)
-		echo(listener);
-	s = socket(AF_INET, SOCK_STREAM, 0);
-	if (connect(s, (void *)&at, sizeof(at)))
-		die("connect", 0);
+	s = echoing_peer();
 	talk(0);
 	if (!strcmp(words[1], "handle"))
 		load_libc(words[2]);

@@ -5,41 +5,18 @@
  *   small_stacks
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
+
+#include "peer.h"
 
 enum { TRIPS = 3000, BYTES = 64, OWN_BYTES = 6000 };
 
 static int s, set;
-
-static _Noreturn void die(const char *what, long a)
-{
-	printf("%s: %ld, %s\n", what, a, strerror(errno));
-	exit(1);
-}
-
-static void echo(int listener)
-{
-	char buffer[4096];
-	ssize_t n;
-	int c = accept(listener, NULL, NULL);
-
-	while ((n = recv(c, buffer, sizeof(buffer), 0)) > 0)
-		if (send(c, buffer, n, MSG_NOSIGNAL) != n)
-			break;
-	_exit(0);
-}
 
 static int waits(int how)
 {
@@ -70,7 +47,6 @@ static void *talk(void *unused)
 	ssize_t n;
 
 	memset((char *)own, 1, OWN_BYTES);
-
 	for (int trip = 0; trip < TRIPS; trip++) {
 		memset(sent, trip, BYTES);
 		n = trip % 2 ? writev(s, &out, 1) : send(s, sent, BYTES, MSG_NOSIGNAL);
@@ -85,21 +61,14 @@ static void *talk(void *unused)
 
 int main(void)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	struct epoll_event event = { .events = EPOLLIN };
-	socklen_t len = sizeof(at);
 	pthread_attr_t attributes;
 	pthread_t thread;
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
 
-	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
-		die("listen", 0);
-	if (fork() == 0)
-		echo(listener);
-	s = socket(AF_INET, SOCK_STREAM, 0);
+	s = echoing_peer();
 	set = epoll_create1(0);
-	if (connect(s, (void *)&at, sizeof(at)) || epoll_ctl(set, EPOLL_CTL_ADD, s, &event))
-		die("connect", 0);
+	if (epoll_ctl(set, EPOLL_CTL_ADD, s, &event))
+		die("epoll_ctl", 0);
 	pthread_attr_init(&attributes);
 	if (pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN) ||
 	    pthread_create(&thread, &attributes, talk, NULL))
