@@ -67,6 +67,8 @@ static EXCEPTED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 
 /// Objects from this one on, in the linker's order, may have been loaded with RTLD_DEEPBIND.
 static DEEP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// So many objects were there from the start, and stay.
+static FIRST_ONES: AtomicUsize = AtomicUsize::new(0);
 
 struct Looked(UnsafeCell<Progress>);
 
@@ -142,6 +144,7 @@ impl Load {
 /// Looks up what is needed later, where the dynamic linker must not be called.
 pub fn start() {
     ITERATE.store(real::next(b"dl_iterate_phdr\0"), Ordering::Relaxed);
+    FIRST_ONES.store(count_objects(), Ordering::Relaxed);
     // Before glibc 2.34 its threads and timers were objects of their own.
     let names: [&[u8]; 6] = [
         b"read\0",
@@ -262,7 +265,8 @@ pub extern "C" fn before_dlopen(
     process::refresh();
     note_load(slot, false);
     if flags & RTLD_DEEPBIND != 0 {
-        note_deep();
+        // Behind those that are there.
+        DEEP_FROM.fetch_min(count_objects(), Ordering::SeqCst);
     }
     // Whoever finds that all was clean until now finds this changed.
     let more = |state: u64| Some((state & !CLEAN) + ONE_LOAD);
@@ -301,6 +305,10 @@ pub extern "C" fn before_dlclose(
 ) {
     if !is_careful() && config::TRUST_TEXT.load(Ordering::Relaxed) == 0 {
         note_load(slot, true);
+        // Those behind the one that goes move up.
+        if DEEP_FROM.load(Ordering::SeqCst) != usize::MAX {
+            DEEP_FROM.store(FIRST_ONES.load(Ordering::Relaxed), Ordering::SeqCst);
+        }
     }
 }
 
@@ -416,12 +424,10 @@ unsafe extern "C" fn count(_: *const Object, _: usize, walk: *mut c_void) -> c_i
     0
 }
 
-/// An object comes that looks for its names in libc before this library, behind those that are there.
-fn note_deep() {
+fn count_objects() -> usize {
     let mut walk = Walk { until: 0, seen: Seen::AllClean, count: 0 };
-    if iterate(count, &mut walk) {
-        DEEP_FROM.fetch_min(walk.count, Ordering::SeqCst);
-    }
+    iterate(count, &mut walk);
+    walk.count
 }
 
 /// Under LOCK. The dynamic linker keeps objects loaded while it shows them.

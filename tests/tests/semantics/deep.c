@@ -2,10 +2,10 @@
  * A program and an object that it loads with RTLD_DEEPBIND use one connection by turns. The object looks
  * for names in itself, and in libc, before it looks where others do.
  *
- *   deep early|late OBJECT
+ *   deep early|late|moved OBJECT
  *   deep handle LIBC
  *
- * early: it is loaded before the connection is made. handle: the functions are looked up in libc's own
+ * early: it is loaded before the connection is made. moved: what was loaded before it is unloaded. handle: the functions are looked up in libc's own
  * handle, as foreign-function interfaces do.
  */
 #define _GNU_SOURCE
@@ -86,6 +86,8 @@ static void talk(int is_by_object)
 
 int main(int count, char **words)
 {
+	void *other = NULL;
+
 	if (count != 3)
 		return 2;
 	alarm(PATIENCE_S);
@@ -95,8 +97,12 @@ int main(int count, char **words)
 	talk(0);
 	if (!strcmp(words[1], "handle"))
 		load_libc(words[2]);
+	else if (!strcmp(words[1], "moved") && !(other = dlopen("libresolv.so.2", RTLD_LAZY)))
+		die(dlerror(), 0);
 	else if (!waits)
 		load(words[2]);
+	if (other)
+		dlclose(other);
 	talk(0);
 	talk(1);
 	talk(0);

@@ -28,6 +28,7 @@ fn an_object_bound_to_libc_that_was_there_before() {
 #[test]
 fn an_object_bound_to_libc_that_comes_later() {
     check("late", &["-Wl,-z,lazy"]);
+    check("moved", &["-Wl,-z,lazy"]);
 }
 
 #[test]
