@@ -216,7 +216,8 @@ fn index_of(signal: c_int) -> Option<usize> {
     }
 }
 
-fn kernel_action(signal: c_int) -> Option<[u64; 4]> {
+/// What the kernel has for `signal`: the handler, flags, the way back, the mask.
+pub fn kernel_action(signal: c_int) -> Option<[u64; 4]> {
     let mut action = [0u64; 4];
     // SAFETY: the kernel's struct sigaction is 32 bytes.
     let ret =
@@ -224,7 +225,7 @@ fn kernel_action(signal: c_int) -> Option<[u64; 4]> {
     (ret == 0).then_some(action)
 }
 
-fn set_kernel_action(signal: c_int, action: [u64; 4]) {
+pub fn set_kernel_action(signal: c_int, action: [u64; 4]) {
     // SAFETY: as above.
     unsafe { call!(rt_sigaction, signal, action.as_ptr(), core::ptr::null::<c_void>(), 8) };
 }

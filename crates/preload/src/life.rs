@@ -5,7 +5,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::{self, Ordering};
 
-use crate::conn::{self, Conn, Goes};
+use crate::conn::names::Goes;
+use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
 use crate::table::Candidate;
 use crate::{broker, handouts, holders, process, residue, set, sys, table, tcp};
@@ -15,11 +16,14 @@ use crate::{broker, handouts, holders, process, residue, set, sys, table, tcp};
 pub fn unname(conn: &'static Conn, fd: c_int, goes: Goes) {
     conn.number_goes(fd, goes);
     if conn.has_many_names() {
+        // Another thread may close the last of them meanwhile.
+        let pin = conn.pin(fd);
         conn.one_less_name();
         goes.clear(fd);
-        if conn.is_slept_on() {
+        if pin.is_some() && conn.is_slept_on() {
             goes.await_sleepers();
         }
+        drop(pin);
         let other = (0..table::end()).find(|&at| conn.is_at(at));
         let other = other.unwrap_or(-1);
         if conn.fd() == fd {

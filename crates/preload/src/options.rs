@@ -5,7 +5,8 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{self, AtomicU32, Ordering};
 
-use crate::conn::{Conn, Goes, Unlocked};
+use crate::conn::names::Goes;
+use crate::conn::{Conn, Unlocked};
 use crate::entry::{self, Entry};
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{

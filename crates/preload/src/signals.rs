@@ -12,11 +12,11 @@
 //! Storey 1: system.
 
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
-use crate::sys::{self, call};
+use crate::sys;
 use crate::thread::thread_word;
 use crate::{fault, held, process, real, tcp};
 
@@ -204,15 +204,13 @@ pub extern "C" fn before_canceltype(kind: c_int) {
     // The thread that is made has nothing to do with the program's signals.
     let before = held::block_all();
     let is_installed = real::cancels_one();
-    let mut action = [0usize; 4];
-    // SAFETY: the kernel's struct sigaction is 32 bytes.
-    let asked = unsafe { call!(rt_sigaction, SIGCANCEL, 0, action.as_mut_ptr(), 8) };
-    let [handler, flags, ..] = action;
-    if is_installed && asked == 0 && handler > LAST_SPECIAL {
-        replace(SIGCANCEL, handler, Some(flags as u64 & SA_RESTART != 0), |entry| {
-            action[0] = entry;
-            // SAFETY: libc's own, but for the handler.
-            unsafe { call!(rt_sigaction, SIGCANCEL, action.as_ptr(), 0, 8) };
+    if let Some(mut action) = fault::kernel_action(SIGCANCEL).filter(|_| is_installed) {
+        let handler = action[0] as usize;
+        replace(SIGCANCEL, handler, Some(action[1] & SA_RESTART != 0), |entry| {
+            if entry != handler {
+                action[0] = entry as u64;
+                fault::set_kernel_action(SIGCANCEL, action);
+            }
             handler
         });
     }
@@ -232,11 +230,8 @@ fn note(bits: &[[AtomicU64; 2]; 2], which: usize, at: usize, is_so: bool) {
 /// The handler of `signal` was installed, or something of libc's changed whether it restarts calls.
 pub fn refresh(signal: c_int) {
     let at = signal as usize;
-    let mut action = [0u64; 4];
-    // SAFETY: the kernel's struct sigaction is 32 bytes.
-    let ret =
-        unsafe { call!(rt_sigaction, signal, core::ptr::null::<c_void>(), action.as_mut_ptr(), 8) };
-    if let (true, Some(which)) = (ret >= 0, which_of(action[0] as usize)) {
+    let Some(action) = fault::kernel_action(signal) else { return };
+    if let Some(which) = which_of(action[0] as usize) {
         note(&RESTARTS, which, at, action[1] & SA_RESTART != 0);
         note(&MASKS, which, at, fault::is_masked(signal, action[1], action[3]));
     }
