@@ -257,3 +257,43 @@ fn an_accepted_socket_is_set_as_its_listener_was() {
     let inherited = sys::get_int(far.as_raw_fd(), SOL_SOCKET, SO_PEEK_OFF).unwrap();
     assert_eq!(inherited, 3, "an accepted socket is set as its listener was");
 }
+
+/// `delayed`: a mark in the last word that the kernel carries of a siginfo, and the order of the carriers.
+#[test]
+fn queued_signals_keep_their_order_and_every_word_of_their_siginfo() {
+    use sys::libc::{SYS_gettid, SYS_rt_tgsigqueueinfo, syscall};
+    let number = sys::libc::SIGRTMIN() + 3;
+    let codes = [sys::libc::SI_QUEUE, sys::libc::SI_USER, sys::libc::SI_TIMER];
+    let infos: Vec<[u64; 16]> = (0..)
+        .zip(codes)
+        .map(|(at, code)| {
+            let mut info = [0; 16];
+            info[0] = number as u64;
+            info[1] = u64::from(code as u32);
+            info[3] = 100 + at;
+            info[5] = !at;
+            info
+        })
+        .collect();
+    // SAFETY: a signal set, and siginfos of 128 bytes.
+    let got: Vec<[u64; 16]> = unsafe {
+        let mut set = std::mem::zeroed();
+        sys::libc::sigemptyset(&raw mut set);
+        sys::libc::sigaddset(&raw mut set, number);
+        sys::libc::pthread_sigmask(sys::libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        for info in &infos {
+            let thread = syscall(SYS_gettid);
+            let ret =
+                syscall(SYS_rt_tgsigqueueinfo, std::process::id(), thread, number, info.as_ptr());
+            assert_eq!(ret, 0);
+        }
+        let next = || {
+            let mut info = [0u64; 16];
+            let soon = sys::libc::timespec { tv_sec: 5, tv_nsec: 0 };
+            sys::libc::sigtimedwait(&raw const set, info.as_mut_ptr().cast(), &raw const soon);
+            info
+        };
+        infos.iter().map(|_| next()).collect()
+    };
+    assert_eq!(got, infos);
+}

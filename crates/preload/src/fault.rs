@@ -395,7 +395,7 @@ unsafe extern "C" fn by_default(signal: c_int, info: *const c_int, context: *mut
         // This one was sent, and is sent once more: it comes when this handler is over.
         // SAFETY: the kernel reads a struct siginfo.
         unsafe {
-            let (pid, thread) = (sys::getpid(), call!(gettid));
+            let (pid, thread) = (sys::getpid(), sys::gettid());
             if call!(rt_tgsigqueueinfo, pid, thread, signal, info) < 0 {
                 call!(tgkill, pid, thread, signal);
             }

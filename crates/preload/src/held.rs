@@ -13,6 +13,7 @@
 use core::arch::asm;
 use core::ffi::{c_int, c_void};
 
+use crate::delayed;
 use crate::sys::{self, call};
 use crate::thread::thread_word;
 
@@ -116,21 +117,23 @@ pub unsafe extern "C" fn puts_off(signal: c_int, info: *const c_void, context: *
     let interrupted = unsafe { &mut *context.add(UC_SIGMASK) };
     // Its own signal need not be blocked in a handler.
     set_mask(!(FAULTS | LIBCS));
-    // SAFETY: the kernel reads a struct siginfo, which it wrote where the handler asked for one.
+    // SAFETY: the kernel wrote a struct siginfo where the handler asked for one.
     let is_sent = unsafe {
-        let (pid, thread) = (sys::getpid(), call!(gettid));
-        action[1] & SA_SIGINFO != 0 && call!(rt_tgsigqueueinfo, pid, thread, signal, info) == 0
-            || action[1] & SA_SIGINFO == 0 && call!(tgkill, pid, thread, signal) == 0
+        if action[1] & SA_SIGINFO != 0 {
+            delayed::send_again(signal, info.cast())
+        } else {
+            call!(tgkill, sys::getpid(), sys::gettid(), signal) == 0
+        }
     };
     if !is_sent {
         // The queue is full.
         set_mask(*interrupted | bit(signal));
         return false;
     }
-    if held::get() & WAITS == 0 {
-        mask::set(*interrupted);
-        held::set(held::get() | WAITS);
-        *interrupted = !(FAULTS | LIBCS);
-    }
+    // Of several that came at once the kernel has put one on top of the other. The undermost comes last, and
+    // it alone knows the thread's own mask.
+    mask::set(*interrupted);
+    held::set(held::get() | WAITS);
+    *interrupted = !(FAULTS | LIBCS);
     true
 }

@@ -29,6 +29,7 @@ mod broker;
 mod clock;
 mod config;
 mod conn;
+mod delayed;
 mod elsewhere;
 mod entry;
 mod environment;

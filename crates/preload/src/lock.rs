@@ -70,8 +70,7 @@ fn me() -> u32 {
 
 #[cold]
 fn ask_me() -> u32 {
-    // SAFETY: no memory involved.
-    let number = unsafe { call!(gettid) } as u32;
+    let number = sys::gettid();
     thread::set(number);
     number
 }

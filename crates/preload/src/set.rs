@@ -306,6 +306,11 @@ impl Set {
         why & !(NESTED | POLLED | FOLLOWED) == 0 && !self.is_used_elsewhere()
     }
 
+    /// Whether programs without this library may look at it.
+    pub fn is_seen_by_programs(&self) -> bool {
+        self.lent.load(Ordering::Relaxed) != 0 || self.passed.load(Ordering::Relaxed) != 0
+    }
+
     pub fn is_used_elsewhere(&self) -> bool {
         holders::is_raised(self.slot.load(Ordering::Relaxed) as usize)
     }
@@ -351,7 +356,7 @@ impl Set {
             self.make_foreign(NESTED);
         }
         if let Some(_guard) = self.lock.acquire() {
-            self.leaves_to_kernel();
+            self.leaves_to_child();
             // What the other one shows.
             self.tokens.store(1, Ordering::Relaxed);
         }

@@ -18,10 +18,11 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering}
 use crate::lock::Lock;
 use crate::sys;
 use crate::thread::thread_word;
-use crate::{fault, held, process, real, tcp};
+use crate::{delayed, fault, held, process, real, tcp};
 
 const SIGNALS: usize = 65;
 const SA_RESTART: u64 = 0x1000_0000;
+const SIG_IGN: usize = 1;
 /// SIG_DFL, SIG_IGN, SIG_HOLD.
 const LAST_SPECIAL: usize = 2;
 
@@ -56,6 +57,10 @@ macro_rules! entry {
                 "cmp dword ptr fs:[rax], 0",
                 "jne 5f",
                 "6:",
+                "mov rax, qword ptr [rip + yasmin_delayed@GOTTPOFF]",
+                "cmp dword ptr fs:[rax], 0",
+                "jne 8f",
+                "9:",
                 "lea rcx, [rip + {masks}]",
                 "bt dword ptr [rcx + 16 * {which}], edi",
                 "jnc 7f",
@@ -90,6 +95,13 @@ macro_rules! entry {
                 "pop rdx", "pop rsi", "pop rdi",
                 "jz 6b",
                 "ret",
+                // Siginfos of signals that were put off are kept for this thread.
+                "8:",
+                "push rdi", "push rsi", "push rdx",
+                "call {take_turn}",
+                "pop rdx", "pop rsi", "pop rdi",
+                "jmp 9b",
+                take_turn = sym delayed::take_turn,
                 puts_off = sym held::puts_off,
                 goes_on = sym fault::goes_on,
                 restarts = sym RESTARTS,
@@ -175,6 +187,9 @@ pub fn replace(
         let before = translate(signal, install(handler));
         if !process::is_borrowed() {
             fault::installed(signal, |handler| which_of(handler).is_some());
+            if handler == SIG_IGN {
+                delayed::flushed(signal);
+            }
         }
         return before;
     }

@@ -13,6 +13,7 @@ use yasmin_channel::region::{self, Filling};
 /// Result of a raw system call: 0 or more, or minus errno.
 pub type Ret = isize;
 
+pub const ENOENT: i32 = 2;
 pub const ESRCH: i32 = 3;
 pub const EINTR: i32 = 4;
 pub const EBADF: i32 = 9;
@@ -194,6 +195,11 @@ pub fn getppid() -> u32 {
 pub fn getpid() -> u32 {
     // SAFETY: no memory involved.
     unsafe { call!(getpid) as u32 }
+}
+
+pub fn gettid() -> u32 {
+    // SAFETY: no memory involved.
+    unsafe { call!(gettid) as u32 }
 }
 
 pub fn sched_yield() {

@@ -65,11 +65,28 @@ fn queue(fd: c_int, request: usize) -> Option<u64> {
     (ret >= 0 && bytes >= 0).then_some(bytes as u64)
 }
 
+/// Takes the error that the next call would tell of, 0 for none.
+pub fn take_error(fd: c_int) -> i32 {
+    const SO_ERROR: c_int = 4;
+    if sys::poll_now(fd, 0) & sys::POLLERR == 0 {
+        return 0;
+    }
+    sys::getsockopt_u64(fd, SOL_SOCKET, SO_ERROR, 4).unwrap_or(0) as i32
+}
+
+/// Whether it has an error to tell of, and nothing that comes before it.
+pub fn is_at_error(fd: c_int) -> bool {
+    has_nothing_but_error(fd, sys::poll_now(fd, 0))
+}
+
+fn has_nothing_but_error(fd: c_int, found: i16) -> bool {
+    found & sys::POLLERR != 0 && queue(fd, FIONREAD).is_none_or(|len| len == 0)
+}
+
 /// What a read that has something already finds behind it.
 pub fn ahead(fd: c_int) -> Ahead {
     let found = sys::poll_now(fd, sys::POLLIN);
-    let is_at_error = found & sys::POLLERR != 0 && queue(fd, FIONREAD).is_none_or(|len| len == 0);
-    if is_at_error || queue(fd, sys::SIOCATMARK) == Some(1) {
+    if has_nothing_but_error(fd, found) || queue(fd, sys::SIOCATMARK) == Some(1) {
         return Ahead::Stop;
     }
     // poll does not tell of fewer than SO_RCVLOWAT.

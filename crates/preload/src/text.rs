@@ -335,8 +335,7 @@ fn note_load(slot: *const usize, closes: bool) {
     load.slot.store(slot as usize, Ordering::Relaxed);
     // SAFETY: the return address of the call that this hook stands in front of.
     load.back.store(unsafe { *slot }, Ordering::Relaxed);
-    // SAFETY: no memory involved.
-    load.tid.store(unsafe { call!(gettid) } as u64, Ordering::Relaxed);
+    load.tid.store(sys::gettid() as u64, Ordering::Relaxed);
     load.thread.store(me, Ordering::Relaxed);
 }
 

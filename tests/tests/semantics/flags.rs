@@ -239,6 +239,30 @@ fn mmsg_at_the_edges() {
     });
 }
 
+/// recvmmsg tells of an error before the bytes that came before it, but not behind what it took itself.
+#[test]
+fn mmsg_at_an_error() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.a("set C linger 0");
+        duo.a("close C");
+        duo.b("poll C in 1000");
+        duo.b("recv C 600 - recvmmsg");
+        duo.b("recv C 600 - recvmmsg");
+        duo.b("recv C 400");
+        duo.b("recv C 600 - recvmmsg");
+        duo.b("close C");
+        duo.warm("D");
+        duo.a("send D 300");
+        duo.b("poll D in 1000");
+        duo.b("send D 100");
+        duo.a("close D");
+        duo.b("recv D 600 - recvmmsg");
+        duo.b("recv D 600 - recvmmsg");
+    });
+}
+
 /// EAGAIN says that there is nothing: programs that wait for edges rely on it.
 #[test]
 fn eagain_only_when_there_is_nothing() {

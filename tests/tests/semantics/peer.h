@@ -1,4 +1,4 @@
-/* A peer that echoes, for programs of one connection. */
+/* A peer that echoes. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +26,9 @@ static int echoing_peer(void)
 		char buffer[4096];
 		ssize_t n;
 
+		/* Connections that were made before are not this one's. */
+		for (fd = 3; fd < listener; fd++)
+			close(fd);
 		fd = accept(listener, NULL, NULL);
 		close(listener);
 		while ((n = recv(fd, buffer, sizeof(buffer), 0)) > 0)

@@ -349,7 +349,7 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     let way = way_of(fd, Way::In, flags, sys::MSG_PEEK | sys::MSG_ERRQUEUE);
     let (entry, inside) = entered(fd, false);
-    if !matches!(entry, Entry::Conn(_)) {
+    let Entry::Conn(conn) = entry else {
         let mut received = 0;
         counted_if(fd, inside, way, || {
             // SAFETY: the program's own arguments.
@@ -361,16 +361,25 @@ pub unsafe extern "C" fn recvmmsg(
             unsafe { passing::received(fd, &(*msgs.add(i)).hdr) };
         }
         return received;
-    }
+    };
     let Some(limit) = Timeout::from_timespec(timeout) else {
         // SAFETY: the program's own arguments, which the kernel refuses.
         return unsafe { real::recvmmsg(fd, msgs, count, flags, timeout) };
     };
+    // Unlike the other calls this one tells of an error before the bytes that came before it.
+    let error = if flags & sys::MSG_ERRQUEUE == 0 { tcp::take_error(fd) } else { 0 };
+    if error != 0 {
+        return sys::returned(-(error as Ret)) as c_int;
+    }
     let start = Since::now();
     let mut flags = flags;
     let mut done = 0;
     let mut ret = 0;
     while done < count.min(iov::PIECES_MAX as u32) {
+        if done > 0 && tcp::is_at_error(fd) && recv::ring_unread(conn, fd) == 0 {
+            // That is the next call's.
+            break;
+        }
         let one = msgs.wrapping_add(done as usize);
         if !memory::is_writable(one, 1) {
             ret = sys::returned(-(sys::EFAULT as Ret));

@@ -116,7 +116,7 @@ pub fn sent(behind: c_int, flags: c_int, ret: isize) -> isize {
     }
     if flags & MSG_NOSIGNAL == 0 {
         // SAFETY: no memory involved.
-        unsafe { call!(tgkill, sys::getpid(), call!(gettid), SIGPIPE) };
+        unsafe { call!(tgkill, sys::getpid(), sys::gettid(), SIGPIPE) };
     }
     sys::set_errno(EPIPE);
     -1

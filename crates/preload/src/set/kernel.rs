@@ -10,7 +10,7 @@ use super::registration::{
 };
 use super::{ADD, DEL, EDGE, MOD, ONESHOT, Set};
 use crate::clock;
-use crate::sys::{EpollEvent, call};
+use crate::sys::{EEXIST, EpollEvent, call};
 
 /// Counts the kernel's answers to waits that were not empty.
 static KERNEL_TOLD: AtomicU32 = AtomicU32::new(0);
@@ -55,7 +55,12 @@ impl Set {
         }
         let set = self.fd.load(Ordering::Relaxed);
         // SAFETY: event is ours.
-        unsafe { call!(epoll_ctl, set, op, one.number(), &raw mut event) };
+        let ret = unsafe { call!(epoll_ctl, set, op, one.number(), &raw mut event) };
+        if op == ADD && ret == -(EEXIST as isize) {
+            // A process that shares the set armed a spent one again.
+            // SAFETY: as above.
+            unsafe { call!(epoll_ctl, set, MOD, one.number(), &raw mut event) };
+        }
     }
 
     /// Gives the kernel what the program asks for.
@@ -72,7 +77,8 @@ impl Set {
         }
     }
 
-    /// The kernel has it as one that it told of. It tells no more than an end or an error, and that once.
+    /// For programs without this library: the kernel has it as one that it told of. It may still tell of an
+    /// end or an error, once. Where the library is, the kernel need not have it.
     fn disarm_kernel(&self, one: &Registration) {
         let op = if one.has(IN_KERNEL) { MOD } else { ADD };
         self.kernel_ctl_for(op, one, ONESHOT | one.asked() & EDGE);
@@ -80,11 +86,16 @@ impl Set {
         one.remove(ARMED);
     }
 
-    /// Another process may use the set from now on: what is in it the kernel alone says, and what it is
-    /// told by. Under the lock.
-    pub fn leaves_to_kernel(&self) {
+    /// A forked child may use the set from now on: what is armed the kernel alone says, and what it is told
+    /// by. Both know what is spent. Under the lock.
+    pub fn leaves_to_child(&self) {
         self.flush();
         self.take_tokens_back();
+    }
+
+    /// Another program may use the set from now on: what is in it the kernel alone says. Under the lock.
+    pub fn leaves_to_kernel(&self) {
+        self.leaves_to_child();
         // One whose number was closed nobody can change any more; the number may be another file's.
         let is_missing = |one: &Registration| {
             one.has(PRESENT) && !one.has(IN_KERNEL) && one.number() == one.at()
@@ -106,8 +117,7 @@ impl Set {
                 self.arm_kernel(one);
             }
         } else if !one.has(PRESENT) || one.has(ARMED) {
-            // One that the kernel has told of stays: it tells nothing more.
-            if one.has(PRESENT) && (self.is_shared() || self.is_foreign()) {
+            if one.has(PRESENT) && self.is_seen_by_programs() {
                 self.disarm_kernel(one);
             } else {
                 self.take_from_kernel(one);

@@ -42,6 +42,9 @@ pub fn passed_on(set: &'static Set) {
     set.passed.store(1, Ordering::Relaxed);
     set.touch();
     set.make_foreign(FOR_GOOD);
+    if let Some(_guard) = set.lock.acquire() {
+        set.leaves_to_kernel();
+    }
 }
 
 /// Not 0: a set was passed on.
