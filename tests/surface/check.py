@@ -115,7 +115,7 @@ CALLS_LEFT = {
         timer_settime timer_gettime timer_getoverrun timer_delete clock_settime clock_gettime
         clock_getres clock_nanosleep exit_group tgkill utimes vserver mbind set_mempolicy
         get_mempolicy mq_unlink kexec_load waitid add_key request_key keyctl ioprio_set ioprio_get
-        migrate_pages unshare set_robust_list get_robust_list move_pages rt_tgsigqueueinfo
+        migrate_pages set_robust_list get_robust_list move_pages rt_tgsigqueueinfo
         perf_event_open prlimit64 clock_adjtime getcpu kcmp sched_setattr sched_getattr
         getrandom membarrier mlock2 pkey_mprotect pkey_alloc pkey_free rseq process_madvise
         landlock_create_ruleset memfd_secret process_mrelease futex_waitv

@@ -103,6 +103,7 @@ pub unsafe extern "C" fn clone(
         // SAFETY: the program's own arguments.
         return unsafe { real::clone(run, stack, flags, argument, parent, block, child) };
     }
+    handover::before_unshare(flags);
     // At the same place in the child's copy of this memory.
     let mut begins = (run, argument);
     let at = (&raw mut begins).cast();

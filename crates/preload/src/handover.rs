@@ -25,7 +25,7 @@ use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::image::Image;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
-use crate::{clock, filter, holders, life, process, residue, set, table, tcp};
+use crate::{clock, filter, holders, life, process, promote, residue, set, table, tcp};
 
 /// How long an exec waits for other processes to let go of what has bytes unread, all of its
 /// connections together.
@@ -91,9 +91,29 @@ pub extern "C" fn before_vfork() {
     process::before_lending();
 }
 
+const CLONE_FILES: c_int = 0x400;
+
+/// Before unshare, or a clone that copies the caller's memory: with these flags a number may be one file in this
+/// thread and another elsewhere, or change unseen. Rings end.
+pub extern "C" fn before_unshare(flags: c_int) {
+    process::refresh();
+    if flags & CLONE_FILES != 0 && !process::is_borrowed() {
+        set::before_start(|_| false);
+        promote::leave_all();
+    }
+}
+
+/// Before a thread closes what it has no longer in common with others. False: there is nobody else.
+pub fn unshares() -> bool {
+    let is_shared = process::has_threads();
+    if is_shared {
+        before_unshare(CLONE_FILES);
+    }
+    is_shared
+}
+
 /// Before clone, which takes a function, a stack and flags.
 pub fn before_clone(flags: c_int) {
-    const CLONE_FILES: c_int = 0x400;
     process::refresh();
     if flags & CLONE_FILES == 0 {
         set::before_start(closes_on_exec);

@@ -475,7 +475,13 @@ fn goes(fd: c_int, goes: Goes) {
 /// # Safety
 /// As libc's close_range.
 pub unsafe fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+    const CLOSE_RANGE_UNSHARE: c_int = 2;
     const CLOSE_RANGE_CLOEXEC: c_int = 4;
+    if flags & CLOSE_RANGE_UNSHARE != 0 && handover::unshares() {
+        // What goes is this thread's own from now on.
+        // SAFETY: the program's own arguments.
+        return unsafe { real::close_range(first, last, flags) };
+    }
     if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last || process::is_borrowed() {
         // SAFETY: the program's own arguments.
         return unsafe { real::close_range(first, last, flags) };

@@ -141,6 +141,16 @@ pub fn is_borrowed() -> bool {
     (lends::get() != 0 || LENDS_BESIDE.load(Ordering::Relaxed)) && is_a_borrower()
 }
 
+/// Whether it has other threads. False where /proc is not to be seen.
+pub fn has_threads() -> bool {
+    const NLINK: usize = 2;
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel's struct stat is 144 bytes.
+    let ret = unsafe { call!(stat, c"/proc/self/task".as_ptr(), stat.as_mut_ptr()) };
+    // Each folder names it, and so do its parent and itself.
+    ret == 0 && stat[NLINK] > 3
+}
+
 #[cold]
 fn is_a_borrower() -> bool {
     if sys::getpid() != pid() {

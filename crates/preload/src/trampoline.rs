@@ -70,6 +70,7 @@ trampolines! {
     _Exit, EXIT_NOW_TOO, fork::exits;
     vfork, VFORK, handover::before_vfork;
     prctl, PRCTL, before_prctl;
+    unshare, UNSHARE, handover::before_unshare;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
     pthread_setcanceltype, PTHREAD_SETCANCELTYPE, signals::before_canceltype;
     pthread_sigmask, PTHREAD_SIGMASK, fault::before_masking;

@@ -5,8 +5,8 @@
  *   deep early|late|moved OBJECT
  *   deep handle LIBC
  *
- * early: it is loaded before the connection is made. moved: what was loaded before it is unloaded. handle: the functions are looked up in libc's own
- * handle, as foreign-function interfaces do.
+ * early: it is loaded before the connection is made. moved: what was loaded before it is unloaded.
+ * handle: the functions are looked up in libc's own handle, as foreign-function interfaces do.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ static void load_libc(const char *path)
 	if (!object)
 		die(dlerror(), 0);
 	libc_poll = (int (*)(struct pollfd *, nfds_t, int))dlsym(object, "poll");
-	libc_recv = (ssize_t(*)(int, void *, size_t, int))dlsym(object, "recv");
+	libc_recv = (ssize_t(*)(int, void *, size_t, int))dlvsym(object, "recv", "GLIBC_2.2.5");
 	reads = (receive *)dlsym(object, "read");
 	if (!libc_poll || !libc_recv || !reads || dlsym(object, "no such function"))
 		die("dlsym", 0);

@@ -22,6 +22,7 @@ mod killed;
 mod memory;
 mod numbers;
 mod options;
+mod own_numbers;
 mod passing;
 mod paths;
 mod programs;

@@ -62,6 +62,7 @@ numbers! {
     IO_URING_SETUP = io_uring_setup;
     PRCTL = prctl;
     SECCOMP = seccomp;
+    UNSHARE = unshare;
 }
 
 const PR_SET_SECCOMP: c_long = 22;
@@ -76,6 +77,10 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> boo
         }
         SECCOMP => {
             promote::leave_all();
+            false
+        }
+        UNSHARE => {
+            handover::before_unshare(first as c_int);
             false
         }
         PRCTL => {
@@ -106,6 +111,8 @@ fn is_fork(flags: u64, stack: u64) -> bool {
     const CLONE_VM: u64 = 0x100;
     if flags & CLONE_VM != 0 {
         handover::before_clone(flags as c_int);
+    } else {
+        handover::before_unshare(flags as c_int);
     }
     flags & CLONE_VM == 0 && stack == 0
 }
