@@ -23,7 +23,7 @@ use crate::guest::directory;
 use crate::lock::Lock;
 use crate::sys::{self, EAGAIN, IoVec, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, call};
 use crate::table::Candidate;
-use crate::{clock, config, process, table};
+use crate::{clock, config, process, table, tcp};
 
 static FD: AtomicI32 = AtomicI32::new(-1);
 static MAILBOX: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
@@ -106,7 +106,7 @@ pub fn named(fd: c_int) -> Option<Socket> {
     // A connection that has ended has no peer any more; then its cookie says enough.
     let local = end(false)?;
     let peer = end(true).unwrap_or(local);
-    let cookie = sys::getsockopt_u64(fd, sys::SOL_SOCKET, sys::SO_COOKIE, 8)?;
+    let cookie = tcp::cookie(fd)?;
     Some(Socket { number: fd as u32, cookie, local, peer })
 }
 

@@ -45,6 +45,8 @@ pub struct Conn {
     fds: AtomicU32,
     /// The broker's name for it.
     pub id: AtomicU64,
+    /// The kernel's name for its socket.
+    cookie: AtomicU64,
     /// The number that the program closed last, see `number_goes`; 0: none.
     left: AtomicU64,
     /// Threads that watch the channel without a lock.
@@ -168,6 +170,7 @@ impl Conn {
         conn.fd.store(fd, Ordering::Relaxed);
         conn.fds.store(1, Ordering::Relaxed);
         conn.id.store(0, Ordering::Relaxed);
+        conn.cookie.store(tcp::cookie(fd).unwrap_or(0), Ordering::Relaxed);
         conn.is_one_kernel.store(1, Ordering::Relaxed);
         conn.rx.reset(read_before);
         conn.tx.reset();

@@ -139,6 +139,8 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
             continue;
         }
         match entry {
+            // Where such a child has put another file it does not pass this one on.
+            Entry::Conn(conn) if way == Way::Borrowed && !conn.is_behind(fd) => {}
             Entry::Conn(conn) if !conn.holding.handed.is_of(walk) => {
                 conn.holding.handed.begin(walk);
                 hand_over(conn, fd, way, image, until_ns);
@@ -191,6 +193,8 @@ pub fn leave_reads(fd: c_int) {
 /// that it becomes.
 pub fn lend(fd: c_int) {
     match entry::of_lender(fd) {
+        // What it has put there itself it gave a number before.
+        Entry::Conn(conn) if !conn.is_behind(fd) => {}
         Entry::Conn(conn) => {
             conn.holding.handed.lent.store(1, Ordering::Relaxed);
             conn.park_for_good(fd);

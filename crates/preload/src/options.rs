@@ -384,12 +384,11 @@ pub fn duplicated(from: c_int, to: c_int) {
 pub fn copied(to: c_int) {
     renumbered(to);
     let saved = sys::errno();
-    let cookie = |fd| sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_COOKIE, 8);
-    if let Some(own) = cookie(to) {
+    if let Some(own) = tcp::cookie(to) {
         let is_same = |fd: &c_int| {
             *fd != to
                 && matches!(entry::get(*fd), Entry::Conn(_) | Entry::Candidate(_))
-                && cookie(*fd) == Some(own)
+                && tcp::cookie(*fd) == Some(own)
         };
         if let Some(from) = (0..table::end()).find(is_same) {
             duplicated(from, to);

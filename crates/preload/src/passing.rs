@@ -18,7 +18,7 @@ use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::request::{Answer, Request};
-use crate::sys::{self, MsgHdr, SO_COOKIE, SO_PEERCRED, SOL_SOCKET, call};
+use crate::sys::{self, MsgHdr, SO_PEERCRED, SOL_SOCKET, call};
 use crate::{
     broker, clock, conn, filter, handover, image, life, process, promote, residue, set, table, tcp,
 };
@@ -215,7 +215,7 @@ fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
     if !is_marked && !residue::has_passed() && !conn::any_is_shared() {
         return promote::begin_handed(fd);
     }
-    let Some(cookie) = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8) else { return };
+    let Some(cookie) = tcp::cookie(fd) else { return };
     let holder = holder_of(cookie);
     if let Some(conn) = holder {
         entry::name(conn, fd);
@@ -293,9 +293,7 @@ fn unmark(fd: c_int, left: u64, own: Option<residue::Settings>) {
 /// What this process has of the socket already.
 fn holder_of(cookie: u64) -> Option<&'static Conn> {
     (0..table::end()).find_map(|at| match entry::get(at) {
-        Entry::Conn(conn) if sys::getsockopt_u64(at, SOL_SOCKET, SO_COOKIE, 8) == Some(cookie) => {
-            Some(conn)
-        }
+        Entry::Conn(conn) if tcp::cookie(at) == Some(cookie) => Some(conn),
         _ => None,
     })
 }

@@ -326,8 +326,7 @@ fn is_answer_to(fd: c_int, id: u64) -> bool {
 
 /// The broker handed out a channel.
 fn handed_out(fd: c_int, handout: Handout, cookie: u64) {
-    let is_same = is_answer_to(fd, handout.id)
-        && sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_COOKIE, 8) == Some(cookie);
+    let is_same = is_answer_to(fd, handout.id) && tcp::cookie(fd) == Some(cookie);
     if !is_same {
         handouts::refuse(&handout);
         return;

@@ -25,7 +25,7 @@ use yasmin_wire::layout;
 
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
-use crate::sys::{self, PollFd, SO_COOKIE, SO_LINGER, SOL_SOCKET, SOL_TCP, call};
+use crate::sys::{self, PollFd, SO_LINGER, SOL_SOCKET, SOL_TCP, call};
 use crate::{filter, process, table, tcp};
 
 /// How many can be inherited at a time.
@@ -122,7 +122,7 @@ fn last_number() -> c_int {
 /// memfd's number. Other processes that share the end have nothing of it any more: who of them
 /// receives finds that it was moved.
 pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
-    let cookie = sys::getsockopt_u64(fd, SOL_SOCKET, SO_COOKIE, 8)?;
+    let cookie = tcp::cookie(fd)?;
     let receiver = conn.receiver();
     let max_class = conn.max_class();
     let (base, side) = conn.mapped();
@@ -392,8 +392,7 @@ fn over(fd: c_int, memory: Attachment, header: &Header) -> Option<&'static Conn>
 fn adopt_one(number: c_int) -> bool {
     let Some(header) = header_of(number) else { return false };
     let end = (sys::descriptor_limit() as c_int).min(SOCKETS_BELOW);
-    let mut sockets = (0..end)
-        .filter(|fd| sys::getsockopt_u64(*fd, SOL_SOCKET, SO_COOKIE, 8) == Some(header.cookie));
+    let mut sockets = (0..end).filter(|fd| tcp::cookie(*fd) == Some(header.cookie));
     let Some(memory) = map(number, &header) else { return false };
     let Some(first) = sockets.next() else {
         // Whoever started this program counted it as a holder of a socket that it did not get.

@@ -65,6 +65,11 @@ fn queue(fd: c_int, request: usize) -> Option<u64> {
     (ret >= 0 && bytes >= 0).then_some(bytes as u64)
 }
 
+/// The kernel's name for the socket, which no other one ever has.
+pub fn cookie(fd: c_int) -> Option<u64> {
+    sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_COOKIE, 8)
+}
+
 /// Takes the error that the next call would tell of, 0 for none.
 pub fn take_error(fd: c_int) -> i32 {
     const SO_ERROR: c_int = 4;

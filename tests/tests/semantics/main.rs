@@ -42,6 +42,7 @@ mod strangers;
 mod time;
 mod unread;
 mod unseen;
+mod vforked;
 mod waiting;
 mod ways;
 

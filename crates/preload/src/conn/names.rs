@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::Conn;
-use crate::{lock, sys, table};
+use crate::{lock, sys, table, tcp};
 
 /// How the program gives up a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,12 @@ impl Conn {
     #[inline]
     pub fn is_at(&self, fd: c_int) -> bool {
         table::is_of_conn(table::raw(fd), self.address())
+    }
+
+    /// Whether the kernel has its socket at `fd`, in this very process: a child that borrows the memory may
+    /// have put another file there, which the table does not say.
+    pub fn is_behind(&self, fd: c_int) -> bool {
+        tcp::cookie(fd) == Some(self.cookie.load(Ordering::Relaxed))
     }
 
     /// The lower half of the connection's `id`, the number, and 1 bit: another socket takes the number.
