@@ -654,11 +654,13 @@ impl Conn {
     }
 
     /// Who watches without a lock is gone soon. False: not so, as where a handler closes what its
-    /// own thread was watching, or left that watch by a jump: the memory stays until exit.
+    /// own thread was watching, or left that watch by a jump: the memory stays until exit. Where
+    /// there is no other thread, that is known at once.
     pub fn await_pins(&self) -> bool {
-        for _ in 0..PIN_NAPS {
+        for nap in 0..PIN_NAPS {
             match self.pins.load(Ordering::SeqCst) {
                 0 => return true,
+                _ if nap == 0 && !process::has_threads() => return false,
                 pins => lock::nap(&self.pins, pins, PIN_NAP_NS),
             }
         }
