@@ -384,6 +384,7 @@ pub fn recvmsg_control(
     fd: Fd,
     buffer: &mut [u8],
     room_bytes: usize,
+    flags: c_int,
 ) -> Result<(usize, c_int, Vec<Control>)> {
     const HEAD_BYTES: usize = 16;
     let mut vectors = [vector_of_mut(buffer)];
@@ -392,7 +393,7 @@ pub fn recvmsg_control(
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = room_bytes.min(size_of_val(&control)) as _;
     // SAFETY: the header's vector and control buffer are writable and borrowed for the call.
-    let got = check(unsafe { libc::recvmsg(fd, &raw mut header, 0) })?;
+    let got = check(unsafe { libc::recvmsg(fd, &raw mut header, flags) })?;
     let raw: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let int_at = |at: usize| i32::from_ne_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
     let mut found = Vec::new();

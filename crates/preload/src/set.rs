@@ -256,7 +256,7 @@ pub fn before_start(closes: impl Fn(c_int) -> bool) {
         {
             set.lent.store(1, Ordering::SeqCst);
             set.show();
-            set.leaves_to_kernel();
+            set.leaves_what_is_armed();
         }
     }
 }
@@ -306,11 +306,6 @@ impl Set {
         why & !(NESTED | POLLED | FOLLOWED) == 0 && !self.is_used_elsewhere()
     }
 
-    /// Whether programs without this library may look at it.
-    pub fn is_seen_by_programs(&self) -> bool {
-        self.lent.load(Ordering::Relaxed) != 0 || self.passed.load(Ordering::Relaxed) != 0
-    }
-
     pub fn is_used_elsewhere(&self) -> bool {
         holders::is_raised(self.slot.load(Ordering::Relaxed) as usize)
     }
@@ -356,7 +351,7 @@ impl Set {
             self.make_foreign(NESTED);
         }
         if let Some(_guard) = self.lock.acquire() {
-            self.leaves_to_child();
+            self.leaves_what_is_armed();
             // What the other one shows.
             self.tokens.store(1, Ordering::Relaxed);
         }

@@ -541,6 +541,13 @@ fn is_for_sockets(found: Found) -> bool {
     }
 }
 
+/// The program is about to set an io_uring up, through libc. What is asked for there passes this library by.
+pub fn may_make_uring() {
+    if can_make_uring() {
+        turn_careful();
+    }
+}
+
 /// Whether this process could set an io_uring up. Asked in a way that makes none.
 fn can_make_uring() -> bool {
     // SAFETY: without parameters the kernel refuses.

@@ -439,6 +439,8 @@ impl Encoded {
             0x00..=0x3f => match self.opcode & 7 {
                 0 | 1 => Written::Rm,
                 2 | 3 => Written::Reg,
+                // An immediate and rax.
+                4 | 5 => Written::These(RAX),
                 _ => Written::These(ALL),
             },
             0x80 | 0x81 | 0x83 if digit == 7 => Written::These(0),

@@ -65,6 +65,20 @@ fn a_number_is_not_known_where_one_way_does_not_bring_it() {
     assert_eq!(one(b"\xb8\x07\0\0\0\xcd\x80"), Found::AnyCall);
 }
 
+/// As in liburing's `io_uring_ring_dontfork`: `and $0x400, %eax` touches no other register.
+#[test]
+fn a_number_outlives_arithmetic_on_rax() {
+    for opcode in [0x05, 0x0d, 0x15, 0x1d, 0x25, 0x2d, 0x35, 0x3d, 0xa9] {
+        let code =
+            [b"\x41\xb9\x1c\0\0\0", &[opcode][..], b"\0\x04\0\0\x44\x89\xc8\x0f\x05\xc3"].concat();
+        assert_eq!(one(&code), Found::Call(28, None), "{opcode:#x}");
+        // mov $28, %eax; and the like: not known any more, but for cmp and test
+        let own = [b"\xb8\x1c\0\0\0", &[opcode][..], b"\0\x04\0\0\x0f\x05\xc3"].concat();
+        let keeps = matches!(opcode, 0x3d | 0xa9);
+        assert_eq!(one(&own) == Found::Call(28, None), keeps, "{opcode:#x}");
+    }
+}
+
 #[test]
 fn a_loop_brings_the_number_again() {
     // mov $202, %ebp; 1: mov %ebp, %eax; syscall; jne 1b

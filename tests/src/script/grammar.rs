@@ -145,8 +145,8 @@ vspawn NAME [REST]
 system REST
 ";
 
-const FLAGS: [&str; 8] =
-    ["peek", "waitall", "dontwait", "trunc", "oob", "more", "zerocopy", "nosignal"];
+const FLAGS: [&str; 9] =
+    ["peek", "waitall", "dontwait", "trunc", "oob", "more", "zerocopy", "nosignal", "cloexec"];
 const EVENTS: [&str; 9] = ["in", "pri", "out", "err", "hup", "rdhup", "oneshot", "et", "exclusive"];
 const MASKS: [&str; 3] = ["nomask", "open", "usr1"];
 

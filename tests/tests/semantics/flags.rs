@@ -239,6 +239,19 @@ fn mmsg_at_the_edges() {
     });
 }
 
+/// recvmsg tells of MSG_CMSG_CLOEXEC that it was asked for.
+#[test]
+fn what_was_asked_for_is_told_among_the_flags() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 1000");
+        duo.b("poll C in 1000");
+        duo.b("recv C 400 cloexec control");
+        duo.b("recv C 400 - control");
+        duo.b("recv C 100 cloexec nocontrol");
+    });
+}
+
 /// recvmmsg tells of an error before the bytes that came before it, but not behind what it took itself.
 #[test]
 fn mmsg_at_an_error() {

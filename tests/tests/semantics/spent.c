@@ -3,6 +3,7 @@
  * again: not of an end either, and whoever else looks at the set.
  *
  *   spent fork      a forked child has the set, too
+ *   spent vfork     a program was started with the set
  *   spent poll      somebody polls the set
  *   spent nest      the set is in another set
  *   spent child     a forked child arms it again and takes what comes, then this process does
@@ -78,7 +79,7 @@ int main(int argc, char **argv)
 		int status = 0;
 
 		fd = echoing_peer();
-		set = epoll_create1(EPOLL_CLOEXEC);
+		set = epoll_create1(!strcmp(way, "vfork") ? 0 : EPOLL_CLOEXEC);
 		if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &asked))
 			die("add", 0);
 		trip();
@@ -104,6 +105,10 @@ int main(int argc, char **argv)
 			tells_nothing(10);
 			arm();
 			trip();
+		}
+		if (!strcmp(way, "vfork") && vfork() == 0) {
+			execl("/bin/true", "true", NULL);
+			_exit(1);
 		}
 		looks_on(way);
 		shutdown(fd, SHUT_WR);

@@ -19,6 +19,11 @@ fn over_a_fork() {
 }
 
 #[test]
+fn over_the_start_of_a_program() {
+    check("vfork");
+}
+
+#[test]
 fn in_a_set_that_is_polled() {
     check("poll");
 }

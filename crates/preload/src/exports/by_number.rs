@@ -58,7 +58,6 @@ numbers! {
     PWRITEV2 = pwritev2;
     CLOSE_RANGE = close_range;
     EPOLL_PWAIT2 = epoll_pwait2;
-    IO_SETUP = io_setup;
     IO_URING_SETUP = io_uring_setup;
     PRCTL = prctl;
     SECCOMP = seccomp;
@@ -70,9 +69,8 @@ const PR_SET_SECCOMP: c_long = 22;
 /// Whether `take` is to carry out call `number` with these first arguments.
 pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> bool {
     match number {
-        IO_SETUP | IO_URING_SETUP => {
-            // What is asked for there passes this library by.
-            text::turn_careful();
+        IO_URING_SETUP => {
+            text::may_make_uring();
             false
         }
         SECCOMP => {

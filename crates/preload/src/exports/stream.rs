@@ -256,7 +256,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int) -> i
             if !(*msg).name.is_null() {
                 (*msg).namelen = 0;
             }
-            (*msg).flags = 0;
+            (*msg).flags = flags & sys::MSG_CMSG_CLOEXEC;
             let unread = entry::conn_of(fd).and_then(|conn| options::told_unread(conn, fd));
             put_control(&mut *msg, unread);
         }

@@ -77,8 +77,8 @@ impl Set {
         }
     }
 
-    /// For programs without this library: the kernel has it as one that it told of. It may still tell of an
-    /// end or an error, once. Where the library is, the kernel need not have it.
+    /// For who gets the set from this process: the kernel has it as one that it told of. It may still tell of
+    /// an end or an error, once. While this process goes on, the kernel need not have it.
     fn disarm_kernel(&self, one: &Registration) {
         let op = if one.has(IN_KERNEL) { MOD } else { ADD };
         self.kernel_ctl_for(op, one, ONESHOT | one.asked() & EDGE);
@@ -86,16 +86,17 @@ impl Set {
         one.remove(ARMED);
     }
 
-    /// A forked child may use the set from now on: what is armed the kernel alone says, and what it is told
-    /// by. Both know what is spent. Under the lock.
-    pub fn leaves_to_child(&self) {
+    /// Others may use the set from now on, beside this process: what is armed the kernel alone says, and what it
+    /// is told by. What is spent a forked child knows, too; a program that is started with the set does not
+    /// find it there. Under the lock.
+    pub fn leaves_what_is_armed(&self) {
         self.flush();
         self.take_tokens_back();
     }
 
-    /// Another program may use the set from now on: what is in it the kernel alone says. Under the lock.
+    /// Others use the set from now on: what is in it the kernel alone says. Under the lock.
     pub fn leaves_to_kernel(&self) {
-        self.leaves_to_child();
+        self.leaves_what_is_armed();
         // One whose number was closed nobody can change any more; the number may be another file's.
         let is_missing = |one: &Registration| {
             one.has(PRESENT) && !one.has(IN_KERNEL) && one.number() == one.at()
@@ -117,7 +118,7 @@ impl Set {
                 self.arm_kernel(one);
             }
         } else if !one.has(PRESENT) || one.has(ARMED) {
-            if one.has(PRESENT) && self.is_seen_by_programs() {
+            if one.has(PRESENT) && self.passed.load(Ordering::Relaxed) != 0 {
                 self.disarm_kernel(one);
             } else {
                 self.take_from_kernel(one);

@@ -58,6 +58,7 @@ pub fn flags_of(text: &str) -> Result<i32> {
             "more" => libc::MSG_MORE,
             "zerocopy" => libc::MSG_ZEROCOPY,
             "nosignal" => libc::MSG_NOSIGNAL,
+            "cloexec" => libc::MSG_CMSG_CLOEXEC,
             other => return Err(wrong(other)),
         };
     }
@@ -173,7 +174,7 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
                 "smallcontrol" => 18,
                 _ => 0,
             };
-            let (got, told, control) = sys::recvmsg_control(fd, &mut data, room)?;
+            let (got, told, control) = sys::recvmsg_control(fd, &mut data, room, flags)?;
             let control: Vec<String> = control
                 .iter()
                 .map(|(level, kind, bytes)| match *level {
