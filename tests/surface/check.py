@@ -110,7 +110,7 @@ CALLS_LEFT = {
         get_kernel_syms query_module quotactl nfsservctl getpmsg putpmsg afs_syscall tuxcall
         security gettid setxattr lsetxattr getxattr lgetxattr listxattr llistxattr removexattr
         lremovexattr tkill time futex sched_setaffinity sched_getaffinity set_thread_area
-        io_destroy io_getevents io_cancel get_thread_area lookup_dcookie epoll_ctl_old
+        io_setup io_destroy io_getevents io_cancel get_thread_area lookup_dcookie epoll_ctl_old
         epoll_wait_old remap_file_pages set_tid_address restart_syscall semtimedop timer_create
         timer_settime timer_gettime timer_getoverrun timer_delete clock_settime clock_gettime
         clock_getres clock_nanosleep exit_group tgkill utimes vserver mbind set_mempolicy

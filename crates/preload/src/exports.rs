@@ -14,6 +14,7 @@ mod mapping;
 pub mod program;
 mod signal;
 mod stream;
+mod uring;
 mod wait;
 
 use core::ffi::c_int;

@@ -158,6 +158,8 @@ pub fn start() {
         at.store(real::next(name) as usize, Ordering::Relaxed);
     }
     EXCEPTED[6].store(start as fn() as usize, Ordering::Relaxed);
+    // What comes by dlopen its users may find past this library.
+    LIBURING.store(real::next(b"io_uring_queue_init_params\0") as usize, Ordering::Relaxed);
     const AT_SYSINFO_EHDR: c_long = 33;
     let ask = real::next(b"getauxval\0");
     if !ask.is_null() {
@@ -478,7 +480,8 @@ fn look_at(base: usize, headers: &[Header], is_deep: bool, until: u64) -> Seen {
             // SAFETY: as above.
             let unwind = unsafe { unwind_of(base, headers) };
             let text = Text { code, address: segment.0 as u64, unwind };
-            match look_through(&text, looked, until) {
+            let is_refused = is_refused_liburing(base, headers);
+            match look_through(&text, looked, is_refused, until) {
                 Seen::AllClean => {}
                 other => return other,
             }
@@ -508,7 +511,12 @@ unsafe fn unwind_of<'a>(base: usize, headers: &[Header]) -> Option<Unwind<'a>> {
 }
 
 /// Looks from `offset` on, which moves.
-fn look_through(text: &Text<'_>, looked: &mut Progress, until: u64) -> Seen {
+fn look_through(
+    text: &Text<'_>,
+    looked: &mut Progress,
+    is_refused_uring: bool,
+    until: u64,
+) -> Seen {
     let Progress { offset, scratch, .. } = looked;
     let code = text.code;
     while *offset < code.len() {
@@ -516,7 +524,7 @@ fn look_through(text: &Text<'_>, looked: &mut Progress, until: u64) -> Seen {
         // One byte more, for a pair across the border.
         let stretch = code.get(..(end + 1).min(code.len())).unwrap_or_default();
         match yasmin_text::next(stretch, *offset) {
-            Some(at) if is_for_sockets(yasmin_text::judge(text, at, scratch)) => {
+            Some(at) if is_for_sockets(yasmin_text::judge(text, at, scratch), is_refused_uring) => {
                 return Seen::Calls;
             }
             Some(at) => *offset = at + 1,
@@ -529,14 +537,25 @@ fn look_through(text: &Text<'_>, looked: &mut Progress, until: u64) -> Seen {
     Seen::AllClean
 }
 
-fn is_for_sockets(found: Found) -> bool {
+/// Where the liburing begins rings that programs would find, but for this library's (`exports::uring`).
+static LIBURING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether it is that liburing, and refused.
+fn is_refused_liburing(base: usize, headers: &[Header]) -> bool {
+    let at = LIBURING.load(Ordering::Relaxed);
+    at != 0
+        && config::ALLOW_IO_URING.load(Ordering::Relaxed) == 0
+        && headers.iter().any(|header| header.holds(base, at))
+}
+
+fn is_for_sockets(found: Found, is_refused_uring: bool) -> bool {
     match found {
         Found::Nothing => false,
         Found::AnyCall => true,
         Found::Call(number, second) => match yasmin_text::concern(number, second) {
             Concern::Harmless => false,
             Concern::Sockets => true,
-            Concern::Uring => can_make_uring(),
+            Concern::Uring => !is_refused_uring && can_make_uring(),
         },
     }
 }

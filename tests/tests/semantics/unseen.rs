@@ -95,6 +95,39 @@ fn an_aio_request_ends_the_ring_of_its_connection() {
     }
 }
 
+/// Programs that use it for files alone, as databases do, fall back to other calls.
+#[test]
+fn a_liburing_is_refused() {
+    let folder = Folder::new();
+    let object = compile(&folder, "liburing.so", &["uring_object.c"], &["-shared", "-fPIC"]);
+    // Whoever links with it finds it beside itself.
+    let at = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed", &object.display().to_string()];
+    let program = compile(&folder, "uring", &["uring.c"], &at);
+    for knobs in all_knobs() {
+        let lab = Lab::new(Net::Loopback, knobs.clone());
+        let said = |how: &str| {
+            let mut command = lab.command(&lab.a, &program);
+            command.arg(how);
+            if how == "allowed" {
+                command.env("YASMIN_ALLOW_IO_URING", "1");
+            }
+            let mut process =
+                yasmin_tests::process::Process::start("uring", &mut command, &lab.registry);
+            let line = process.next_line();
+            process.finish();
+            line
+        };
+        if !is_ring() {
+            continue;
+        }
+        assert_eq!(said("refused").as_deref(), Some("all there"), "{knobs:?}");
+        let by_ring = lab.bytes_in_all().ring;
+        assert!(by_ring > 0, "{knobs:?}");
+        assert_eq!(said("allowed").as_deref(), Some("all there"), "{knobs:?}");
+        assert_eq!(lab.bytes_in_all().ring, by_ring, "{knobs:?}");
+    }
+}
+
 /// The programs above have rings where they may.
 #[test]
 fn the_same_program_without_such_calls_has_rings() {
