@@ -57,6 +57,7 @@ LAB_NEEDS = make:make gcc:gcc ip:iproute2 mpirun.openmpi:openmpi-bin \
 	mpicc.openmpi:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev
 TEST_NEEDS = $(DEMO_NEEDS) $(LAB_NEEDS) musl-gcc:musl-tools python3:python3 curl:curl \
 	pg_ctlcluster:postgresql haproxy:haproxy memcached:memcached memcaslap:libmemcached-tools \
+	mariadbd:mariadb-server-core mariadb-slap:mariadb-client \
 	dpdk-testpmd:dpdk-dev ping:iputils-ping sshd:openssh-server rsync:rsync git:git fcgiwrap:fcgiwrap openssl:openssl \
 	systemd-socket-activate:systemd iptables:iptables c++:g++
 # Large ones, for make jobs only.

@@ -5,6 +5,7 @@ mod files;
 mod git;
 mod haproxy;
 mod java;
+mod mariadb;
 mod memcached;
 mod mpi;
 mod nginx;
