@@ -15,7 +15,7 @@ use crate::set::{
     self, ADD, DEL, EDGE, ERR, EXCLUSIVE, FOLLOWED, HUP, MOD, NESTED, ONESHOT, OUT, Set, WRNORM,
     shown,
 };
-use crate::sys::{self, EEXIST, ENOENT, EpollEvent, call};
+use crate::sys::{self, EEXIST, EpollEvent, call};
 use crate::{holders, memory, real, text};
 
 /// Whether any set that watches this one wants events of it.
@@ -67,7 +67,7 @@ pub unsafe fn ctl(
         if registration::is_token(asked.data) && set.tokenless.swap(1, Ordering::Relaxed) == 0 {
             set.take_tokens_back();
         }
-        let ret = ctl_locked(set, set_fd, op, fd, asked, kernel);
+        let ret = ctl_locked(set, op, fd, asked, kernel);
         // Who goes to sleep counts itself, /then/ tells the kernel, under this lock.
         // Who waits on a set that holds this one asks the kernel about it.
         if set.sleepers.load(Ordering::SeqCst) != 0 || set.is_followed() {
@@ -99,10 +99,9 @@ pub unsafe fn ctl(
 /// Under the lock.
 fn ctl_locked(
     set: &'static Set,
-    set_fd: c_int,
     op: c_int,
     fd: c_int,
-    mut asked: EpollEvent,
+    asked: EpollEvent,
     kernel: impl Fn() -> c_int,
 ) -> c_int {
     let Some(one) = registration::find(set, fd) else {
@@ -161,13 +160,7 @@ fn ctl_locked(
                 sys::set_errno(EEXIST);
                 return -1;
             }
-            let mut ret = kernel();
-            let is_told = is_oneshot && is_present && set.is_shared();
-            if ret < 0 && op == MOD && is_told && sys::errno() == ENOENT {
-                // A process that shares the set was told of a one-shot by its ring.
-                // SAFETY: as the program asked.
-                ret = unsafe { real::epoll_ctl(set_fd, ADD, fd, &raw mut asked) };
-            }
+            let ret = kernel();
             if ret == 0 && is_present {
                 if op == DEL {
                     let_go(set, one);

@@ -237,7 +237,7 @@ pub fn before_exec(closes: impl Fn(c_int) -> bool) {
         if (set.tokens.load(Ordering::Relaxed) != 0 || !set.dirty.is_empty())
             && let Some(_guard) = set.lock.acquire()
         {
-            set.leaves_to_kernel();
+            set.leaves_to_kernel(true);
         }
         if (0..table::end()).all(|fd| !set.is_at(fd) || closes(fd)) {
             set.lets_go();
@@ -256,7 +256,7 @@ pub fn before_start(closes: impl Fn(c_int) -> bool) {
         {
             set.lent.store(1, Ordering::SeqCst);
             set.show();
-            set.leaves_what_is_armed();
+            set.leaves_to_kernel(false);
         }
     }
 }
@@ -351,9 +351,7 @@ impl Set {
             self.make_foreign(NESTED);
         }
         if let Some(_guard) = self.lock.acquire() {
-            self.leaves_what_is_armed();
-            // What the other one shows.
-            self.tokens.store(1, Ordering::Relaxed);
+            self.leaves_to_kernel(false);
         }
         match self.slot.load(Ordering::Relaxed) as usize {
             0 => match holders::take_slot() {

@@ -13,7 +13,6 @@ use yasmin_channel::region::{self, Filling};
 /// Result of a raw system call: 0 or more, or minus errno.
 pub type Ret = isize;
 
-pub const ENOENT: i32 = 2;
 pub const ESRCH: i32 = 3;
 pub const EINTR: i32 = 4;
 pub const EBADF: i32 = 9;

@@ -8,9 +8,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::registration::{
     self, ARMED, DATA_TOLD, DIRTY, IN_KERNEL, Idea, PRESENT, Registration, TOKENED, WAKES,
 };
-use super::{ADD, DEL, EDGE, MOD, ONESHOT, Set};
+use super::{ADD, DEL, EDGE, MOD, ONESHOT, Set, shown};
 use crate::clock;
-use crate::sys::{EEXIST, EpollEvent, call};
+use crate::sys::{EpollEvent, call};
 
 /// Counts the kernel's answers to waits that were not empty.
 static KERNEL_TOLD: AtomicU32 = AtomicU32::new(0);
@@ -39,11 +39,10 @@ pub fn note_end_told() {
 
 impl Set {
     pub fn kernel_ctl(&self, op: c_int, one: &Registration) {
-        self.kernel_ctl_for(op, one, one.asked());
+        self.kernel_ctl_for(op, one, one.asked(), one.kernel_data());
     }
 
-    fn kernel_ctl_for(&self, op: c_int, one: &Registration, events: u32) {
-        let data = one.kernel_data();
+    fn kernel_ctl_for(&self, op: c_int, one: &Registration, events: u32, data: u64) {
         let mut event = EpollEvent { events, data };
         // A one-shot that the kernel does not know by a token it disarms without a word to anybody.
         let is_seen = events & ONESHOT == 0 || one.has(TOKENED);
@@ -55,12 +54,7 @@ impl Set {
         }
         let set = self.fd.load(Ordering::Relaxed);
         // SAFETY: event is ours.
-        let ret = unsafe { call!(epoll_ctl, set, op, one.number(), &raw mut event) };
-        if op == ADD && ret == -(EEXIST as isize) {
-            // A process that shares the set armed a spent one again.
-            // SAFETY: as above.
-            unsafe { call!(epoll_ctl, set, MOD, one.number(), &raw mut event) };
-        }
+        unsafe { call!(epoll_ctl, set, op, one.number(), &raw mut event) };
     }
 
     /// Gives the kernel what the program asks for.
@@ -77,32 +71,29 @@ impl Set {
         }
     }
 
-    /// For who gets the set from this process: the kernel has it as one that it told of. It may still tell of
-    /// an end or an error, once. While this process goes on, the kernel need not have it.
-    fn disarm_kernel(&self, one: &Registration) {
+    /// The kernel has it as one that it told of. It may still tell of an end or an error, once: to programs
+    /// without this library, if they `know` its data; where the library is, `told` sees what that is.
+    fn disarm_kernel(&self, one: &Registration, they_know: bool) {
         let op = if one.has(IN_KERNEL) { MOD } else { ADD };
-        self.kernel_ctl_for(op, one, ONESHOT | one.asked() & EDGE);
+        let data = if they_know { one.data.load(Ordering::Relaxed) } else { shown::DATA };
+        self.kernel_ctl_for(op, one, ONESHOT | one.asked() & EDGE, data);
         one.add(IN_KERNEL);
         one.remove(ARMED);
     }
 
-    /// Others may use the set from now on, beside this process: what is armed the kernel alone says, and what it
-    /// is told by. What is spent a forked child knows, too; a program that is started with the set does not
-    /// find it there. Under the lock.
-    pub fn leaves_what_is_armed(&self) {
+    /// Others use the set from now on, in this process's place (`they_know` the program's data then) or
+    /// beside it: what is in it the kernel alone says, and what it is told by. Under the lock.
+    pub fn leaves_to_kernel(&self, they_know: bool) {
         self.flush();
         self.take_tokens_back();
-    }
-
-    /// Others use the set from now on: what is in it the kernel alone says. Under the lock.
-    pub fn leaves_to_kernel(&self) {
-        self.leaves_what_is_armed();
+        // What is spent comes with data that only `told` takes for nothing.
+        self.tokens.store(1, Ordering::Relaxed);
         // One whose number was closed nobody can change any more; the number may be another file's.
         let is_missing = |one: &Registration| {
             one.has(PRESENT) && !one.has(IN_KERNEL) && one.number() == one.at()
         };
         registration::all(|one| one.is_of(self) && is_missing(one))
-            .for_each(|one| self.disarm_kernel(one));
+            .for_each(|one| self.disarm_kernel(one, they_know));
     }
 
     /// What the program changed, or was told, and the kernel does not know yet.
@@ -118,8 +109,10 @@ impl Set {
                 self.arm_kernel(one);
             }
         } else if !one.has(PRESENT) || one.has(ARMED) {
-            if one.has(PRESENT) && self.passed.load(Ordering::Relaxed) != 0 {
-                self.disarm_kernel(one);
+            // One that the kernel has told of stays.
+            let is_passed = self.passed.load(Ordering::Relaxed) != 0;
+            if one.has(PRESENT) && (is_passed || self.is_shared()) {
+                self.disarm_kernel(one, is_passed);
             } else {
                 self.take_from_kernel(one);
             }

@@ -43,7 +43,7 @@ pub fn passed_on(set: &'static Set) {
     set.touch();
     set.make_foreign(FOR_GOOD);
     if let Some(_guard) = set.lock.acquire() {
-        set.leaves_to_kernel();
+        set.leaves_to_kernel(true);
     }
 }
 
