@@ -14,6 +14,7 @@ use core::arch::{asm, global_asm};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::held::{SA_SIGINFO, SIG_IGN};
 use crate::sys::{self, call};
 use crate::{fault, held, process};
 
@@ -27,8 +28,6 @@ const MARK: u64 = 0x9e0c_61a7_d37f_2b85;
 /// Lower numbers are not queued, or libc's.
 const FIRST_QUEUED: c_int = 34;
 const LAST_QUEUED: c_int = 64;
-const SA_SIGINFO: u64 = 4;
-const SIG_IGN: u64 = 1;
 
 /// One is put off at a time, and handled before the next is, unless a handler lets its own signal
 /// interrupt it. What finds no room takes its turn behind the others.
@@ -161,7 +160,6 @@ pub unsafe fn send_again(signal: c_int, info: *const Info) -> bool {
 /// # Safety
 /// The kernel's arguments of a handler.
 pub unsafe extern "C" fn take_turn(signal: c_int, info: *mut Info) {
-    let action = fault::kernel_action(signal);
     if !(FIRST_QUEUED..=LAST_QUEUED).contains(&signal) {
         return;
     }
@@ -169,8 +167,8 @@ pub unsafe extern "C" fn take_turn(signal: c_int, info: *mut Info) {
     let line = line();
     if line.owner == sys::gettid() {
         // The action of a handler that runs once is the default one by now.
-        let has_info =
-            action.is_none_or(|action| action[0] <= SIG_IGN || action[1] & SA_SIGINFO != 0);
+        let has_info = fault::kernel_action(signal)
+            .is_none_or(|action| action[0] <= SIG_IGN || action[1] & SA_SIGINFO != 0);
         line.drop_if(signal, !has_info);
         if has_info {
             // SAFETY: a struct siginfo, which the kernel wrote.

@@ -13,9 +13,9 @@
 use core::arch::asm;
 use core::ffi::{c_int, c_void};
 
-use crate::delayed;
 use crate::sys::{self, call};
 use crate::thread::thread_word;
+use crate::{delayed, fault};
 
 thread_word! {
     /// So many locks, and `WAITS`.
@@ -31,8 +31,8 @@ thread_word! {
 const WAITS: u32 = 1 << 31;
 
 const SIG_SETMASK: usize = 2;
-const SIG_IGN: u64 = 1;
-const SA_SIGINFO: u64 = 4;
+pub const SIG_IGN: u64 = 1;
+pub const SA_SIGINFO: u64 = 4;
 /// Of struct ucontext, in words: behind the flags, the link, the stack and struct sigcontext.
 const UC_SIGMASK: usize = 37;
 
@@ -106,20 +106,18 @@ pub unsafe extern "C" fn puts_off(signal: c_int, info: *const c_void, context: *
     if bit(signal) & (FAULTS | LIBCS) != 0 {
         return false;
     }
-    let mut action = [0u64; 4];
-    // SAFETY: the kernel's struct sigaction is 32 bytes.
-    unsafe { call!(rt_sigaction, signal, 0, action.as_mut_ptr(), 8) };
-    if action[0] <= SIG_IGN {
+    let Some([_, flags, ..]) = fault::kernel_action(signal).filter(|action| action[0] > SIG_IGN)
+    else {
         // One that runs once: the next signal of this kind would end the program.
         return false;
-    }
+    };
     // SAFETY: the kernel's struct ucontext.
     let interrupted = unsafe { &mut *context.add(UC_SIGMASK) };
     // Its own signal need not be blocked in a handler.
     set_mask(!(FAULTS | LIBCS));
     // SAFETY: the kernel wrote a struct siginfo where the handler asked for one.
     let is_sent = unsafe {
-        if action[1] & SA_SIGINFO != 0 {
+        if flags & SA_SIGINFO != 0 {
             delayed::send_again(signal, info.cast())
         } else {
             call!(tgkill, sys::getpid(), sys::gettid(), signal) == 0

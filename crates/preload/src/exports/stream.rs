@@ -376,7 +376,7 @@ pub unsafe extern "C" fn recvmmsg(
     let mut done = 0;
     let mut ret = 0;
     while done < count.min(iov::PIECES_MAX as u32) {
-        if done > 0 && tcp::is_at_error(fd) && recv::ring_unread(conn, fd) == 0 {
+        if done > 0 && recv::ring_unread(conn, fd) == 0 && tcp::is_at_error(fd) {
             // That is the next call's.
             break;
         }

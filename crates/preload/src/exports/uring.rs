@@ -16,8 +16,11 @@ macro_rules! setups {
         /// Returns as liburing does: minus errno.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize) -> c_int {
+            if config::ALLOW_IO_URING.load(Ordering::Relaxed) == 0 {
+                return -ENOSYS;
+            }
             let setup = real::next(concat!(stringify!($name), "\0").as_bytes());
-            if setup.is_null() || config::ALLOW_IO_URING.load(Ordering::Relaxed) == 0 {
+            if setup.is_null() {
                 return -ENOSYS;
             }
             text::may_make_uring();
