@@ -92,6 +92,9 @@ fn an_aio_request_ends_the_ring_of_its_connection() {
     for knobs in all_knobs() {
         let carried = programs.play(&knobs, "loads", EACH, "aio");
         check_ring(&knobs, carried, 4 * EACH);
+        // What is sent before the first request, both ways.
+        let ring = programs.play(&knobs, "loads", 0, "aio").ring;
+        assert!(ring <= 8, "{ring} bytes by ring, {knobs:?}");
     }
 }
 
