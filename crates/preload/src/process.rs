@@ -177,6 +177,35 @@ pub fn cancellation_point() {
     }
 }
 
+/// For as long as it lives no call of libc's is a cancellation point of this thread.
+pub struct Uncancelled {
+    /// The cancel state before; `None`: it was left as it was.
+    before: Option<c_int>,
+}
+
+impl Uncancelled {
+    /// A thread that may be cancelled anywhere remains so.
+    #[inline]
+    pub fn new() -> Uncancelled {
+        let kind = real::set_cancel_type(real::CANCEL_DEFERRED);
+        if kind == Some(real::CANCEL_DEFERRED) {
+            return Uncancelled { before: real::set_cancel_state(real::CANCEL_DISABLE) };
+        }
+        if let Some(kind) = kind {
+            real::set_cancel_type(kind);
+        }
+        Uncancelled { before: None }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            real::set_cancel_state(before);
+        }
+    }
+}
+
 /// Says whether a fork is under way; whether one was.
 pub fn set_forking(on: bool) -> bool {
     FORKING.swap(on, Ordering::SeqCst)

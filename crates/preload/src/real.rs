@@ -41,6 +41,39 @@ pub fn testcancel() {
     }
 }
 
+static SETCANCELSTATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static SETCANCELTYPE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// PTHREAD_CANCEL_DISABLE.
+pub const CANCEL_DISABLE: c_int = 1;
+/// PTHREAD_CANCEL_DEFERRED.
+pub const CANCEL_DEFERRED: c_int = 0;
+
+/// libc's function at `slot`, which sets something of this thread and gives what it was. `None`: libc
+/// has no threads loaded.
+fn set_of_thread(slot: &AtomicPtr<c_void>, value: c_int) -> Option<c_int> {
+    let at = slot.load(Ordering::Relaxed);
+    let mut before = 0;
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: libc's function of this signature.
+    let set: unsafe extern "C-unwind" fn(c_int, *mut c_int) -> c_int =
+        unsafe { core::mem::transmute(at) };
+    // SAFETY: it writes to a variable of ours.
+    (unsafe { set(value, &raw mut before) } == 0).then_some(before)
+}
+
+/// libc's pthread_setcancelstate. Gives the state before.
+pub fn set_cancel_state(state: c_int) -> Option<c_int> {
+    set_of_thread(&SETCANCELSTATE, state)
+}
+
+/// libc's pthread_setcanceltype. Gives the type before.
+pub fn set_cancel_type(kind: c_int) -> Option<c_int> {
+    set_of_thread(&SETCANCELTYPE, kind)
+}
+
 /// Makes a thread and has libc cancel it, so that libc's handler for cancelling is installed: it does so
 /// when it cancels the first. Whether it has done that.
 #[cold]
@@ -88,6 +121,8 @@ macro_rules! entries {
         /// Looks all of them up, so that no lookup happens in a signal handler later.
         pub fn resolve() {
             TESTCANCEL.store(next(b"pthread_testcancel\0"), Ordering::Relaxed);
+            SETCANCELSTATE.store(next(b"pthread_setcancelstate\0"), Ordering::Relaxed);
+            SETCANCELTYPE.store(next(b"pthread_setcanceltype\0"), Ordering::Relaxed);
             $(slots::$name.store(next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
         }
 

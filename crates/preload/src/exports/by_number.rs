@@ -6,6 +6,7 @@
 use core::ffi::{c_int, c_long, c_void};
 
 use super::{aio, descriptor, program, stream, wait};
+use crate::process::Uncancelled;
 use crate::sys::{self, Sysno, call};
 use crate::{fork, handover, memory, promote, table, text};
 
@@ -124,11 +125,28 @@ fn mask_of(at: usize) -> Option<*const c_void> {
     (mask == 0 || len == 8).then_some(mask as *const c_void)
 }
 
-/// Carries out a call that `concerns` named. Returns as libc does.
+/// Carries out a call that `concerns` named. Returns as libc does. Unlike the call by its name it
+/// is no cancellation point.
 ///
 /// # Safety
 /// As the program called.
 pub unsafe extern "C" fn take(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: the program's own arguments.
+    unsafe { carry_out(number, a, b, c, d, e, f) }
+}
+
+/// # Safety
+/// As the program called.
+unsafe fn carry_out(
     number: c_long,
     a: usize,
     b: usize,

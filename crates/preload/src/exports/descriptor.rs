@@ -19,6 +19,8 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // Before the connection lets go: a thread that is cancelled here leaves the number open.
+    process::cancellation_point();
     // SAFETY: the program's own arguments.
     unsafe { options::close(fd) }
 }

@@ -507,7 +507,6 @@ pub unsafe extern "C" fn sendfile(
         return unsafe { sendfile(out, from, offset, count) };
     }
     let source = Source::File { fd: from, offset: start, len_bytes: count.min(0x7fff_f000) };
-    process::cancellation_point();
     let id = conn.id.load(Ordering::Relaxed);
     let Some(ret) = send::send(conn, out, source, 0) else {
         if !conn.is_at(out) || conn.id.load(Ordering::Relaxed) != id {
@@ -549,6 +548,7 @@ pub unsafe extern "C" fn splice(
     len: usize,
     flags: u32,
 ) -> isize {
+    process::cancellation_point();
     let (source, from_inside) = entered(from, false);
     let (sink, to_inside) = entered(to, false);
     let mut is_renewed = false;
