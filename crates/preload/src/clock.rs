@@ -36,6 +36,9 @@ pub fn second() -> u64 {
     monotonic_ns() / 1_000_000_000
 }
 
+/// For so long the counter is exact enough.
+const SHORT_NS: u64 = 100_000;
+
 /// A moment, by the kernel's clock, which is asked only once somebody wants to know how long ago
 /// it was: most waits that can end by themselves end before.
 pub struct Since {
@@ -49,14 +52,18 @@ impl Since {
     }
 
     pub fn gone_ns(&self) -> u64 {
+        if self.ns.get().is_none() && self.gone_by_ticks_ns() < SHORT_NS {
+            return self.gone_by_ticks_ns();
+        }
         let now = now_ns();
-        let then = self.ns.get().unwrap_or_else(|| {
-            let per_us = PER_US.load(Ordering::Relaxed);
-            let gone = u128::from(ticks().wrapping_sub(self.ticks)) * 1000 / u128::from(per_us);
-            now.saturating_sub(gone as u64)
-        });
+        let then = self.ns.get().unwrap_or_else(|| now.saturating_sub(self.gone_by_ticks_ns()));
         self.ns.set(Some(then));
         now.saturating_sub(then)
+    }
+
+    fn gone_by_ticks_ns(&self) -> u64 {
+        let per_us = u128::from(PER_US.load(Ordering::Relaxed));
+        (u128::from(ticks().wrapping_sub(self.ticks)) * 1000 / per_us) as u64
     }
 }
 

@@ -252,6 +252,12 @@ impl Poll<'_> {
         spin::budget_within(self.timeout, self.conns().count() as u32)
     }
 
+    /// Whether this wait sleeps next, and so asks the kernel: the rings are parked already and have
+    /// nothing. One that is not parked the kernel's answer may save from being so.
+    fn only_sleeps(&self) -> bool {
+        !self.timeout.is_now() && !self.any_awake() && !self.any_ring()
+    }
+
     fn any_awake(&self) -> bool {
         self.conns().any(|(at, conn)| {
             conn.pin(self.fds[at].fd)
@@ -319,6 +325,9 @@ impl Interests for Waiting<'_> {
 
     fn look(&mut self, budget: Option<&Budget>) -> Found<c_int> {
         let poll = &mut self.poll;
+        if budget.is_none() && poll.only_sleeps() {
+            return Found::Nothing;
+        }
         let is_busy = poll.rings_alone_do() && !poll.follows_tcp();
         let asks = !is_busy && poll.must_ask(budget.is_none());
         if asks {
