@@ -311,6 +311,17 @@ pub fn abandon(fd: c_int) {
 /// In a forked child: the socket is the parent's.
 pub fn forget_in_child() {
     LOCK.reset();
+    hang_up();
+}
+
+/// This process needs it no more.
+pub fn leave() {
+    if let Some(_guard) = LOCK.acquire() {
+        hang_up();
+    }
+}
+
+fn hang_up() {
     let fd = FD.swap(-1, Ordering::AcqRel);
     if fd >= 0 {
         table::clear(fd);

@@ -81,16 +81,18 @@ pub fn realtime_after(ns: i64) -> TimeSpec {
 /// Measures the counter over 20 us.
 ///
 /// Losing the CPU on the way can only make the rate look higher: the lowest of a few is right.
+/// Where the program may not ask the clock, it stands still, and the guess stays.
 pub fn calibrate() {
+    const MOST_TICKS: u64 = 10_000_000;
     let rates = [(); 4].map(|()| {
         let (t0, n0) = (ticks(), monotonic_ns());
         let mut n1 = n0;
-        while n1 < n0 + 5_000 {
+        while n1 < n0 + 5_000 && ticks() - t0 < MOST_TICKS {
             n1 = monotonic_ns();
         }
-        (ticks() - t0) * 1000 / (n1 - n0)
+        ((ticks() - t0) * 1000).checked_div(n1 - n0).unwrap_or(0)
     });
-    if let Some(per_us) = rates.into_iter().min().filter(|rate| *rate > 0) {
+    if let Some(per_us) = rates.into_iter().filter(|rate| *rate > 0).min() {
         PER_US.store(per_us, Ordering::Relaxed);
     }
 }

@@ -13,12 +13,15 @@ use crate::thread::thread_word;
 /// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
 /// it was forked.
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-static PID: AtomicU32 = AtomicU32::new(0);
+static PID: AtomicU32 = AtomicU32::new(UNKNOWN_PID);
+const UNKNOWN_PID: u32 = 0;
 /// Tells PID namespaces apart: what is left of this one's number (namespaces(7)) in ten bits.
 static SPACE: AtomicU32 = AtomicU32::new(UNKNOWN_SPACE);
 /// No PID has more (PID_MAX_LIMIT, proc(5)).
 const PID_BITS: u32 = 22;
 const UNKNOWN_SPACE: u32 = 1022;
+/// The program has forbidden itself system calls, or is about to (seccomp).
+static SANDBOXED: AtomicBool = AtomicBool::new(false);
 /// A fork is under way: no channel is attached until it is done.
 static FORKING: AtomicBool = AtomicBool::new(false);
 /// What puts a forked child's connections in order (`fork`).
@@ -42,7 +45,25 @@ pub fn start(in_child: fn()) {
 }
 
 pub fn pid() -> u32 {
-    PID.load(Ordering::Relaxed)
+    match PID.load(Ordering::Relaxed) {
+        UNKNOWN_PID => {
+            let pid = sys::getpid();
+            PID.store(pid, Ordering::Relaxed);
+            pid
+        }
+        pid => pid,
+    }
+}
+
+/// From now on no call of the program's may lead to a system call that it does not make itself.
+pub fn enters_sandbox() {
+    SANDBOXED.store(true, Ordering::SeqCst);
+}
+
+/// See `enters_sandbox`.
+#[inline]
+pub fn is_sandboxed() -> bool {
+    SANDBOXED.load(Ordering::Relaxed)
 }
 
 /// Names this process among those that share a connection. A fork may lead into another PID
@@ -76,6 +97,11 @@ pub fn turns_child() -> bool {
     // SAFETY: null, or the page that `start` mapped.
     if !mark.is_null() && unsafe { (*mark).swap(1, Ordering::AcqRel) } == 1 {
         return false;
+    }
+    if is_sandboxed() {
+        // Hardly ever will anybody ask.
+        PID.store(UNKNOWN_PID, Ordering::Relaxed);
+        return true;
     }
     PID.store(sys::getpid(), Ordering::Relaxed);
     // Whose parent is in another namespace sees none (getppid(2)).

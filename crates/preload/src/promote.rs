@@ -3,7 +3,7 @@
 //! Storey 4: life.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 use yasmin_control::Decline;
 
@@ -20,9 +20,6 @@ use crate::{
 /// Of several threads one offers a candidate.
 static LOCK: Lock = Lock::new();
 
-/// No connection begins as a candidate any more.
-static ARE_LEFT: AtomicBool = AtomicBool::new(false);
-
 /// The program is about to forbid itself system calls (seccomp), among them those that only this library
 /// makes: all connections are plain TCP from now on. One with bytes unread in its ring stays what it is.
 #[cold]
@@ -32,12 +29,17 @@ pub fn leave_all() {
         return;
     }
     let saved = sys::errno();
-    ARE_LEFT.store(true, Ordering::SeqCst);
+    process::enters_sandbox();
+    let mut are_all_left = true;
     for fd in 0..table::end() {
         life::leave_to_others(fd);
         if let Entry::Conn(conn) = entry::get(fd) {
-            life::retires_drained(conn, fd);
+            are_all_left &= life::retires_drained(conn, fd);
         }
+    }
+    if are_all_left {
+        // Children need not close it.
+        broker::leave();
     }
     sys::set_errno(saved);
 }
@@ -45,7 +47,7 @@ pub fn leave_all() {
 /// A connection of this process's begins, or was accepted. Numbers 0 to 2 are left to TCP: libc's
 /// own streams read and write them, by entries that nobody can get in front of.
 pub fn begin(fd: c_int, is_acceptor: bool) {
-    if fd > table::LAST_OF_STDIO && !ARE_LEFT.load(Ordering::Relaxed) {
+    if fd > table::LAST_OF_STDIO && !process::is_sandboxed() {
         table::set_candidate(fd, Candidate::new(is_acceptor));
     }
 }
@@ -54,7 +56,7 @@ pub fn begin(fd: c_int, is_acceptor: bool) {
 /// this number alone. Only the broker can tell whether somebody else still holds it; what went over
 /// it before, and which end it is, the kernel tells.
 pub fn begin_handed(fd: c_int) {
-    if fd <= table::LAST_OF_STDIO || table::raw(fd) != 0 || ARE_LEFT.load(Ordering::Relaxed) {
+    if fd <= table::LAST_OF_STDIO || table::raw(fd) != 0 || process::is_sandboxed() {
         return;
     }
     if let Some(history) = tcp::history(fd) {

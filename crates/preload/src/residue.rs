@@ -142,19 +142,20 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         // Whoever reads on knows it from the kernel alone.
         tcp::set_low_water(fd, conn.low_water());
     }
-    let memfd = Memfd::create(CHANNEL_AT + layout::channel_bytes(max_class))?;
+    let len_bytes = CHANNEL_AT + layout::channel_bytes(max_class);
     // That of class 0 lies in the channel's first page.
     let ring_bytes = layout::paged_bytes(receiver.class());
-    // SAFETY: all of it is mapped while the locks are held.
-    let is_copied = unsafe {
-        memfd.write((&raw const header).cast(), size_of::<Header>(), 0)
-            && memfd.write(side.cast(), SIDE_BYTES, SIDE_AT)
-            && memfd.write(base, layout::PAGE_BYTES, CHANNEL_AT)
-            && memfd.write(base.wrapping_add(ring_at), ring_bytes, CHANNEL_AT + ring_at)
-    };
-    if !is_copied {
-        return None;
-    }
+    let memfd = sys::with_file_of(len_bytes, || {
+        let memfd = Memfd::create(len_bytes)?;
+        // SAFETY: all of it is mapped while the locks are held.
+        let is_copied = unsafe {
+            memfd.write((&raw const header).cast(), size_of::<Header>(), 0)
+                && memfd.write(side.cast(), SIDE_BYTES, SIDE_AT)
+                && memfd.write(base, layout::PAGE_BYTES, CHANNEL_AT)
+                && memfd.write(base.wrapping_add(ring_at), ring_bytes, CHANNEL_AT + ring_at)
+        };
+        is_copied.then_some(memfd)
+    })?;
     let number = memfd.keep()?;
     // First: whoever shares it finds it drained without a lock.
     conn.side().rx.moved.store(1, Ordering::SeqCst);

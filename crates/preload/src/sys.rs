@@ -264,10 +264,39 @@ pub fn filling(len_bytes: usize) -> Filling {
 
 /// The soft limit on descriptors' numbers.
 pub fn descriptor_limit() -> usize {
+    limits(RLIMIT_NOFILE)[0] as usize
+}
+
+const RLIMIT_NOFILE: c_int = 7;
+const RLIMIT_FSIZE: c_int = 1;
+
+/// Soft and hard.
+fn limits(which: c_int) -> [u64; 2] {
     let mut limits = [0u64; 2];
-    // SAFETY: RLIMIT_NOFILE into two words of ours.
-    unsafe { call!(prlimit64, 0, 7, 0, limits.as_mut_ptr()) };
-    limits[0] as usize
+    // SAFETY: two words of ours.
+    unsafe { call!(prlimit64, 0, which, 0, limits.as_mut_ptr()) };
+    limits
+}
+
+/// Makes a file of `len_bytes`, where the limit on files' sizes allows that or may be raised so far.
+/// Beyond it the kernel would end the program (SIGXFSZ).
+pub fn with_file_of<T>(len_bytes: usize, make: impl FnOnce() -> Option<T>) -> Option<T> {
+    let before = limits(RLIMIT_FSIZE);
+    if len_bytes as u64 <= before[0] {
+        return make();
+    }
+    let set = |limits: [u64; 2]| {
+        // SAFETY: two words of ours.
+        unsafe { call!(prlimit64, 0, RLIMIT_FSIZE, limits.as_ptr(), 0) == 0 }
+    };
+    // The hard limit root alone may raise.
+    let raised = [len_bytes as u64, before[1].max(len_bytes as u64)];
+    if !set(raised) {
+        return None;
+    }
+    let made = make();
+    set(before);
+    made
 }
 
 /// # Safety

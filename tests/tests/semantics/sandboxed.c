@@ -48,6 +48,14 @@ static void forbid(const char *how)
 		ALLOW(__NR_close),
 		ALLOW(__NR_exit_group),
 		ALLOW(__NR_rt_sigreturn),
+		/* A connection more. */
+		ALLOW(__NR_socket),
+		ALLOW(__NR_connect),
+		ALLOW(__NR_accept),
+		/* A child. */
+		ALLOW(__NR_clone),
+		ALLOW(__NR_set_robust_list),
+		ALLOW(__NR_wait4),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 	};
 	struct sock_fprog program = { .len = sizeof(filter) / sizeof(*filter), .filter = filter };
@@ -62,11 +70,39 @@ static void forbid(const char *how)
 		die("seccomp");
 }
 
+/* A connection that begins in the sandbox. */
+static int begins(int listener, const struct sockaddr_in *at)
+{
+	int near = socket(AF_INET, SOCK_STREAM, 0), far;
+	char byte = 'x';
+
+	if (connect(near, (const void *)at, sizeof(*at)))
+		return 0;
+	far = accept(listener, NULL, NULL);
+	for (int i = 0; i < 200; i++)
+		if (write(near, &byte, 1) != 1 || read(far, &byte, 1) != 1)
+			return 0;
+	return !close(near) && read(far, &byte, 1) == 0 && !close(far);
+}
+
+static int forks(int s)
+{
+	int status = 1;
+
+	if (!fork())
+		_exit(!round_trips(s, 10));
+	return wait(&status) > 0 && status == 0 && round_trips(s, 10);
+}
+
 /* Its end is the process's: killed, or 0. */
 static void client(const struct sockaddr_in *at, const char *how)
 {
-	int s = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(own);
+	int s = socket(AF_INET, SOCK_STREAM, 0), listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
+	if (bind(listener, (void *)&own, len) || listen(listener, 1) || getsockname(listener, (void *)&own, &len))
+		die("listen");
 	if (connect(s, (const void *)at, sizeof(*at)))
 		die("connect");
 	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -74,6 +110,8 @@ static void client(const struct sockaddr_in *at, const char *how)
 		die("before");
 	forbid(how);
 	if (!round_trips(s, 2000))
+		_exit(1);
+	if (!begins(listener, &own) || !forks(s))
 		_exit(1);
 	close(s);
 	_exit(0);
