@@ -44,19 +44,34 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
         }
     }
     let handled = Handled::now();
-    let id = conn.id.load(Ordering::Relaxed);
+    let least_bytes = match flags & MSG_WAITALL {
+        0 => to.len_bytes.min(conn.low_water() as usize),
+        _ => to.len_bytes,
+    };
     let peeks = flags & MSG_PEEK != 0;
+    let found = once(conn, fd, to, flags, if peeks { 1 } else { least_bytes })?;
+    if peeks && found > 0 && (found as usize) < least_bytes && !handled.is_past() {
+        return peek_at_more(conn, fd, to, flags, least_bytes).or(Some(found));
+    }
+    Some(found)
+}
+
+/// One receive. A peek ends with the first bytes that there are.
+fn once(
+    conn: &'static Conn,
+    fd: c_int,
+    to: Buffers<'_>,
+    flags: c_int,
+    least_bytes: usize,
+) -> Option<Ret> {
     let asks = Asks {
         len_bytes: to.len_bytes,
         // Not before the lock is held.
         blocks: false,
-        peeks,
-        least_bytes: match flags & MSG_WAITALL {
-            _ if peeks => 1,
-            0 => to.len_bytes.min(conn.low_water() as usize),
-            _ => to.len_bytes,
-        },
+        peeks: flags & MSG_PEEK != 0,
+        least_bytes,
     };
+    let (handled, id) = (Handled::now(), conn.id.load(Ordering::Relaxed));
     let io = Io { conn, fd, to, flags, sleep: Sleep::Recv, is_gone: false };
     let mut call = Call { io, receive: Receive::new(asks), awaits: None, handled, id };
     let ret = spin::wait(&mut call);
@@ -64,6 +79,58 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
         life::renew(conn, fd);
     }
     ret
+}
+
+/// A peek found less than it waits for. Nothing more comes by ring while the thread sleeps, so the
+/// kernel can wait for the rest as it does: until that is there, the stream ends, or the time is
+/// over. `None`: what was found is all.
+fn peek_at_more(
+    conn: &'static Conn,
+    fd: c_int,
+    to: Buffers<'_>,
+    flags: c_int,
+    least_bytes: usize,
+) -> Option<Ret> {
+    if flags & MSG_DONTWAIT != 0 || conn.is_nonblocking() {
+        return None;
+    }
+    let (before, in_ring) = {
+        let _rx = conn.lock_rx(fd).ok()?;
+        let receiver = conn.receiver();
+        if !conn.park_rx(&receiver) {
+            return None;
+        }
+        conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
+        let before = match receiver.look(|| conn.read_position()) {
+            Ok(View::TcpUpTo { limit_bytes }) => limit_bytes as usize,
+            _ => 0,
+        };
+        (before.min(to.len_bytes), receiver.unread_bytes() as usize)
+    };
+    let found = once(conn, fd, to, flags | MSG_DONTWAIT, 1);
+    let is_short = found.is_some_and(|found| found > 0 && (found as usize) < least_bytes);
+    let behind = (before + in_ring).min(to.len_bytes);
+    let rest = if is_short {
+        let mut vectors = Vectors::new();
+        let pieces = to.parts([(0, before), (behind, to.len_bytes - behind)], &mut vectors);
+        libc_recv(fd, pieces, flags)
+    } else {
+        0
+    };
+    if let Ok(_rx) = conn.lock_rx(fd) {
+        let sleepers = &conn.side().rx.sleepers;
+        let _ = sleepers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    }
+    let rest_bytes = usize::try_from(rest).unwrap_or(0);
+    if is_short && rest < 0 && in_ring > 0 && ![EAGAIN, EINTR].contains(&-(rest as i32)) {
+        // The kernel has told it, and tells it once.
+        conn.rx.error.store(-rest as u32, Ordering::Relaxed);
+    }
+    // What stands before the ring's bytes may have ended early.
+    if rest_bytes > before || rest_bytes == before && before > 0 {
+        return Some((rest_bytes + behind - before) as Ret);
+    }
+    found.filter(|found| *found > 0)
 }
 
 /// A receive of no bytes waits until there are some, and leaves them.

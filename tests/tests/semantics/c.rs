@@ -38,3 +38,23 @@ pub fn check_all_there(name: &str, words: &[&str], moods: &[Knobs]) {
         lab.assert_some_by_ring(lab.bytes_in_all().ring);
     }
 }
+
+/// Runs the C program NAME.c by TCP and in each mood: it prints the same lines, and some of its bytes
+/// went by ring. Gives the lines.
+#[track_caller]
+pub fn check_as_by_tcp(name: &str, moods: &[Knobs]) -> Vec<String> {
+    let folder = Folder::new();
+    let program = compile(&folder, name, &[&format!("{name}.c")], &[]);
+    let play = |lab: &Lab| -> Vec<String> {
+        let mut process = lab.start(name, &lab.a, &program, &[]);
+        let lines = std::iter::from_fn(|| process.next_line()).collect();
+        process.finish();
+        lab.assert_some_by_ring(lab.bytes_in_all().ring);
+        lines
+    };
+    let expected = play(&Lab::plain(Net::Loopback));
+    for knobs in moods {
+        assert_eq!(expected, play(&Lab::new(Net::Loopback, knobs.clone())), "{knobs:?}");
+    }
+    expected
+}

@@ -8,7 +8,7 @@ use std::path::Path;
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
-use crate::c::{check_all_there, compile};
+use crate::c::{check_all_there, check_as_by_tcp, compile};
 
 /// What `cancel connect` prints.
 #[track_caller]
@@ -38,29 +38,14 @@ fn cancelled_threads_end_where_libc_ends_them() {
     }
 }
 
-/// What `cancelled_on_entry` prints.
-#[track_caller]
-fn enter(lab: &Lab, program: &Path) -> Vec<String> {
-    let mut process = lab.start("cancelled_on_entry", &lab.a, program, &[]);
-    let lines = std::iter::from_fn(|| process.next_line()).collect();
-    process.finish();
-    lab.assert_some_by_ring(lab.bytes_in_all().ring);
-    lines
-}
-
 /// A thread that is cancelled already does nothing in a call that ends it, and all of a call that
 /// does not.
 #[test]
 fn cancelled_before_the_call() {
-    let folder = Folder::new();
-    let program = compile(&folder, "cancelled_on_entry", &["cancelled_on_entry.c"], &[]);
-    let expected = enter(&Lab::plain(Net::Loopback), &program);
-    let ended = expected.iter().filter(|line| line.contains(": cancelled, ")).count();
-    assert!((15..26).contains(&ended), "{expected:#?}");
-    for knobs in [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 3)] {
-        let got = enter(&Lab::new(Net::Loopback, knobs.clone()), &program);
-        assert_eq!(expected, got, "{knobs:?}");
-    }
+    let moods = [Knobs::at_once(), Knobs::at_once().spin(0), Knobs::at_once().chaos(100, 3)];
+    let lines = check_as_by_tcp("cancelled_on_entry", &moods);
+    let ended = lines.iter().filter(|line| line.contains(": cancelled, ")).count();
+    assert!((15..26).contains(&ended), "{lines:#?}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod options;
 mod own_numbers;
 mod passing;
 mod paths;
+mod peeks;
 mod programs;
 mod queued;
 mod sandboxed;

@@ -1,8 +1,11 @@
 //! Buffers that are empty, bad, or not what they were: the kernel gives EFAULT and the stream
 //! goes on. A part that no byte reaches is not looked at.
 //!
-//! Holds: readv(2), recv(2), send(2).
+//! Holds: readv(2), recv(2), send(2), epoll_wait(2), recvmmsg(2), sendmmsg(2).
 
+use yasmin_tests::lab::Knobs;
+
+use crate::c::check_all_there;
 use crate::check;
 
 /// Everything that the last step left is there, and in order.
@@ -197,4 +200,11 @@ fn bad_headers() {
         duo.a("recv C 1 dontwait");
         goes_on(duo);
     });
+}
+
+/// A buffer for events that ends before the program says so; messages of which the second is bad.
+#[test]
+fn memory_that_ends_early() {
+    let moods = [Knobs::default(), Knobs::at_once(), Knobs::at_once().spin(0)];
+    check_all_there("edges", &[], &moods);
 }

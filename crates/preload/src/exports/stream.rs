@@ -372,6 +372,7 @@ pub unsafe extern "C" fn recvmmsg(
         return sys::returned(-(error as Ret)) as c_int;
     }
     let start = Since::now();
+    let saved = sys::errno();
     let mut flags = flags;
     let mut done = 0;
     let mut ret = 0;
@@ -403,6 +404,8 @@ pub unsafe extern "C" fn recvmmsg(
     if done == 0 {
         return ret.min(0) as c_int;
     }
+    // Of the message after the last the caller does not hear.
+    sys::set_errno(saved);
     if !timeout.is_null() && !memory::put(timeout, limit.less(&start).timespec()) {
         return sys::returned(-(sys::EFAULT as Ret)) as c_int;
     }
@@ -441,6 +444,7 @@ pub unsafe extern "C" fn sendmmsg(
         return sent;
     }
     let count = count.min(iov::PIECES_MAX as u32);
+    let saved = sys::errno();
     for i in 0..count {
         let one = msgs.wrapping_add(i as usize);
         if !memory::is_writable(one, 1) {
@@ -452,8 +456,13 @@ pub unsafe extern "C" fn sendmmsg(
         // SAFETY: one of the program's messages, which can be read and written.
         unsafe {
             let ret = sendmsg(fd, &raw const (*one).hdr, flags);
+            if ret < 0 && i > 0 {
+                // Of the message after the last the caller does not hear.
+                sys::set_errno(saved);
+                return i as c_int;
+            }
             if ret < 0 {
-                return if i > 0 { i as c_int } else { -1 };
+                return -1;
             }
             (*one).len = ret as u32;
             // A message that was cut short is the last one.

@@ -268,7 +268,12 @@ fn wait_on(set: &'static Set, wait: Wait) -> c_int {
         }
         return ret;
     }
-    // There is no room for events: the kernel says so once there is one.
+    // The kernel writes as many as there is room for, and those that are left it tells next time.
+    let room = (1..ROOM as c_int).take_while(|n| memory::is_writable(wait.events, *n as usize));
+    if let Some(max) = room.last().filter(|max| *max < wait.max) {
+        return epoll_wait::wait(set, &Wait { max, ..wait });
+    }
+    // There is none: the kernel says so once there is an event.
     let mut own = [EpollEvent { events: 0, data: 0 }; ROOM];
     let max = wait.max.min(ROOM as c_int);
     let ret = epoll_wait::wait(set, &Wait { events: own.as_mut_ptr(), max, ..wait });
