@@ -24,7 +24,7 @@ BY_NUMBER = pathlib.Path(__file__).parents[2] / "crates/preload/src/exports/by_n
 MATTERS = re.compile(
     r"read|write|send|recv|poll|select|close|dup|fcntl|ioctl|connect|accept|sock|splice|tee$|aio"
     r"|lio_|epoll|shutdown|uring|exec|spawn|fork|clone|syscall|fd|io_submit|atmark|printf|exit$"
-    r"|sigaction|signal|daemon|login_tty|isastream"
+    r"|sigaction|signal|daemon|login_tty|isastream|wordexp"
 )
 # Of these the word stands for something else.
 OTHERWISE = re.compile(

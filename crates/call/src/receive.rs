@@ -241,6 +241,10 @@ impl Receive {
     /// The same, where it slept until there were bytes, having received some already.
     pub fn slept_for_more<S: Source>(&mut self, source: &mut S, ret: Ret) -> Answer {
         if ret <= 0 {
+            // Who waits for more than one byte has what came of them.
+            if [-EINTR, -EAGAIN].contains(&ret) && source.ahead() == Ahead::Bytes {
+                self.take_tcp(source, self.left());
+            }
             return self.finish_with(source, ret);
         }
         if source.ahead() == Ahead::Stop {

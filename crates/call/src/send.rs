@@ -85,6 +85,10 @@ pub trait Sink {
     /// Whether somebody sent past this library while the ring was open.
     fn is_passed_by(&mut self) -> bool;
 
+    /// Whether the connection has no error and its sending end is open. Asked once some bytes went:
+    /// what ends the stream now is for the next call to tell.
+    fn may_send(&mut self) -> bool;
+
     /// One send in the kernel that does not wait. EAGAIN where it cannot be told not to.
     fn send_tcp(&mut self, at: usize) -> Ret;
 
@@ -205,6 +209,9 @@ impl Send {
     fn by_tcp<S: Sink>(&mut self, sink: &mut S) -> Answer {
         if sink.is_passed_by() {
             return self.reset(sink);
+        }
+        if self.done > 0 && !sink.may_send() {
+            return answer(self.done as Ret);
         }
         sink.goes_by_tcp();
         let ret = sink.send_tcp(self.done);

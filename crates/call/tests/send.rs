@@ -332,7 +332,12 @@ impl Sink for World {
         false
     }
 
+    fn may_send(&mut self) -> bool {
+        !self.is_over
+    }
+
     fn send_tcp(&mut self, at: usize) -> Ret {
+        assert!(at == 0 || !self.is_over, "it takes an error that is the next call's");
         self.kernel(self.written + at, self.len_bytes - at)
     }
 

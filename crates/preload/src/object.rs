@@ -2,7 +2,10 @@
 //!
 //! Storey 1: system.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::real;
 
 #[repr(C)]
 pub struct Object {
@@ -21,6 +24,74 @@ impl Object {
         }
         // SAFETY: the object's program headers.
         unsafe { core::slice::from_raw_parts(self.headers, usize::from(self.count)) }
+    }
+}
+
+pub type Visit = unsafe extern "C" fn(*const Object, usize, *mut c_void) -> c_int;
+
+/// libc's dl_iterate_phdr: a program may have one of its own.
+static ITERATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks up what `each` needs, where the dynamic linker may be called.
+pub fn start() {
+    ITERATE.store(real::next(b"dl_iterate_phdr\0"), Ordering::Relaxed);
+}
+
+/// Shows each object to `visit`, until that says other than 0. False: it cannot yet.
+pub fn each(visit: Visit, data: *mut c_void) -> bool {
+    let iterate = ITERATE.load(Ordering::Relaxed);
+    if iterate.is_null() {
+        return false;
+    }
+    // SAFETY: dl_iterate_phdr has this signature; `visit` gets `data` back.
+    unsafe {
+        let iterate: unsafe extern "C" fn(Visit, *mut c_void) -> c_int =
+            core::mem::transmute(iterate);
+        iterate(visit, data);
+    }
+    true
+}
+
+/// struct link_map, as far as debuggers know it.
+#[repr(C)]
+struct Link {
+    base: usize,
+    name: *const c_char,
+    dynamic: *const Entry,
+    next: *const Self,
+}
+
+/// struct r_debug, its first members.
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    first: *const Link,
+}
+
+core::arch::global_asm!(".weak _r_debug", ".weak _dl_debug_addr");
+
+/// What the dynamic linker's list for debuggers has, in its order. At a process's start: nothing keeps it
+/// from changing.
+pub fn first_ones() -> impl Iterator<Item = Dynamic> {
+    let debug: *const Debug;
+    let at: *const *const Debug;
+    // SAFETY: two addresses, of glibc's variable and of musl's pointer, null where there is none.
+    unsafe {
+        core::arch::asm!(
+            "mov {debug}, [rip + _r_debug@GOTPCREL]",
+            "mov {at}, [rip + _dl_debug_addr@GOTPCREL]",
+            debug = out(reg) debug,
+            at = out(reg) at,
+            options(nostack, pure, readonly),
+        );
+    }
+    // SAFETY: the linker's variables, and its list, which ends with null.
+    unsafe {
+        let debug =
+            if debug.is_null() { at.as_ref().and_then(|at| at.as_ref()) } else { debug.as_ref() };
+        let first = debug.and_then(|debug| debug.first.as_ref());
+        core::iter::successors(first, |link| link.next.as_ref())
+            .map(|link| Dynamic { base: link.base, entries: link.dynamic })
     }
 }
 

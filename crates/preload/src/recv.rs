@@ -37,7 +37,8 @@ pub fn recv(conn: &'static Conn, fd: c_int, to: Buffers<'_>, flags: c_int) -> Op
     if to.len_bytes == 0 {
         return nothing(conn, fd, flags);
     }
-    if conn.rx.error.load(Ordering::Relaxed) != 0 {
+    // It stands behind what the ring has: a peek may have found it.
+    if conn.rx.error.load(Ordering::Relaxed) != 0 && ring_unread(conn, fd) == 0 {
         let error = conn.rx.error.swap(0, Ordering::Relaxed) as Ret;
         if error != 0 {
             return Some(-error);
@@ -82,8 +83,7 @@ fn once(
 }
 
 /// A peek found less than it waits for. Nothing more comes by ring while the thread sleeps, so the
-/// kernel can wait for the rest as it does: until that is there, the stream ends, or the time is
-/// over. `None`: what was found is all.
+/// kernel tells when the rest is there, the stream ends, or the time is over. `None`: it cannot wait.
 fn peek_at_more(
     conn: &'static Conn,
     fd: c_int,
@@ -94,43 +94,24 @@ fn peek_at_more(
     if flags & MSG_DONTWAIT != 0 || conn.is_nonblocking() {
         return None;
     }
-    let (before, in_ring) = {
+    let in_ring = {
         let _rx = conn.lock_rx(fd).ok()?;
         let receiver = conn.receiver();
         if !conn.park_rx(&receiver) {
             return None;
         }
         conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
-        let before = match receiver.look(|| conn.read_position()) {
-            Ok(View::TcpUpTo { limit_bytes }) => limit_bytes as usize,
-            _ => 0,
-        };
-        (before.min(to.len_bytes), receiver.unread_bytes() as usize)
+        receiver.unread_bytes() as usize
     };
-    let found = once(conn, fd, to, flags | MSG_DONTWAIT, 1);
-    let is_short = found.is_some_and(|found| found > 0 && (found as usize) < least_bytes);
-    let behind = (before + in_ring).min(to.len_bytes);
-    let rest = if is_short {
-        let mut vectors = Vectors::new();
-        let pieces = to.parts([(0, before), (behind, to.len_bytes - behind)], &mut vectors);
-        libc_recv(fd, pieces, flags)
-    } else {
-        0
-    };
+    if in_ring < least_bytes {
+        // Handlers end it, restarting or not, as they end a call that has something.
+        conn.sleep_until_bytes(fd, least_bytes - in_ring);
+    }
     if let Ok(_rx) = conn.lock_rx(fd) {
         let sleepers = &conn.side().rx.sleepers;
         let _ = sleepers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     }
-    let rest_bytes = usize::try_from(rest).unwrap_or(0);
-    if is_short && rest < 0 && in_ring > 0 && ![EAGAIN, EINTR].contains(&-(rest as i32)) {
-        // The kernel has told it, and tells it once.
-        conn.rx.error.store(-rest as u32, Ordering::Relaxed);
-    }
-    // What stands before the ring's bytes may have ended early.
-    if rest_bytes > before || rest_bytes == before && before > 0 {
-        return Some((rest_bytes + behind - before) as Ret);
-    }
-    found.filter(|found| *found > 0)
+    once(conn, fd, to, flags | MSG_DONTWAIT, 1).filter(|found| *found > 0)
 }
 
 /// A receive of no bytes waits until there are some, and leaves them.
@@ -200,7 +181,9 @@ impl Call<'_> {
         } else if goes_on {
             // A handler that restarts calls ends one that has moved something: the kernel
             // would not know that this one has.
-            tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO)
+            let left = self.receive.asks.least_bytes - self.receive.done;
+            let conn = self.io.conn;
+            conn.sleep_until_bytes(fd, left.min(conn.low_water() as usize))
         } else {
             self.io.libc_recv()
         };

@@ -448,6 +448,10 @@ impl Sink for Locked<'_, '_> {
         conn.has_used_ring_to_send() && conn.due(&conn.tx.looked_at, LOOK_US) && conn.is_passed_by()
     }
 
+    fn may_send(&mut self) -> bool {
+        tcp::may_send(self.io.fd)
+    }
+
     fn send_tcp(&mut self, at: usize) -> Ret {
         // sendfile has no flag to say that it shall not wait.
         if self.io.blocks() && matches!(self.io.from, Source::File { .. }) {

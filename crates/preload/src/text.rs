@@ -19,13 +19,13 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_long, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use yasmin_text::{Concern, Found, Scratch, Text, Unwind};
 
 use crate::entry::{self, Entry};
 use crate::lock::{self, Lock};
-use crate::object::{Header, Object, PF_X, PT_GNU_EH_FRAME, PT_LOAD};
+use crate::object::{self, Header, Object, PF_X, PT_GNU_EH_FRAME, PT_LOAD, Visit};
 use crate::sys::{self, IoVec, call};
 use crate::{bindings, clock, config, process, real, table};
 
@@ -61,7 +61,6 @@ static LOOKED: Looked = Looked(UnsafeCell::new(Progress {
     scratch: Scratch::new(),
 }));
 static UNDER_WAY: [Load; LOADS] = [const { Load::new() }; LOADS];
-static ITERATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Addresses inside what is excepted; 0: none.
 static EXCEPTED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 
@@ -143,7 +142,7 @@ impl Load {
 
 /// Looks up what is needed later, where the dynamic linker must not be called.
 pub fn start() {
-    ITERATE.store(real::next(b"dl_iterate_phdr\0"), Ordering::Relaxed);
+    object::start();
     FIRST_ONES.store(count_objects(), Ordering::Relaxed);
     // Before glibc 2.34 its threads and timers were objects of their own.
     let names: [&[u8]; 6] = [
@@ -314,6 +313,27 @@ pub extern "C" fn before_dlclose(
     }
 }
 
+/// Before the program gets something that an object defines, and may call it. One that was loaded with
+/// RTLD_DEEPBIND may take libc's functions out of its slots then, and keep them.
+pub fn before_first_call() {
+    extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -> c_int {
+        // SAFETY: as in `visit` of a look.
+        let (object, walk) = unsafe { (&*object, &mut *walk.cast::<Walk>()) };
+        walk.count += 1;
+        if walk.count > DEEP_FROM.load(Ordering::Relaxed) {
+            // SAFETY: as above. What cannot be turned the look finds again.
+            unsafe { bindings::turn(object.base, object.headers()) };
+        }
+        0
+    }
+    if DEEP_FROM.load(Ordering::SeqCst) != usize::MAX
+        && !is_careful()
+        && let Some(_guard) = LOCK.acquire()
+    {
+        iterate(visit, &mut Walk { until: 0, seen: Seen::AllClean, count: 0 });
+    }
+}
+
 fn note_load(slot: *const usize, closes: bool) {
     let Some(_guard) = LOCK.acquire() else { return };
     if closes {
@@ -402,21 +422,9 @@ struct Walk {
     count: usize,
 }
 
-type Visit = unsafe extern "C" fn(*const Object, usize, *mut c_void) -> c_int;
-
 /// Shows `visit` all objects, with `walk`. False: there is no linker that could.
 fn iterate(visit: Visit, walk: &mut Walk) -> bool {
-    let iterate = ITERATE.load(Ordering::Relaxed);
-    if iterate.is_null() {
-        return false;
-    }
-    // SAFETY: dl_iterate_phdr has this signature; `visit` gets `walk` back.
-    unsafe {
-        let iterate: unsafe extern "C" fn(Visit, *mut c_void) -> c_int =
-            core::mem::transmute(iterate);
-        iterate(visit, core::ptr::from_mut(walk).cast());
-    }
-    true
+    object::each(visit, core::ptr::from_mut(walk).cast())
 }
 
 unsafe extern "C" fn count(_: *const Object, _: usize, walk: *mut c_void) -> c_int {

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{config, fault, fork, handover, options, process, promote, real, signals, sys, text};
+use crate::{config, fault, fork, handover, options, process, real, signals, sys, text};
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -66,10 +66,11 @@ trampolines! {
     posix_spawn_file_actions_adddup2, ADDDUP2, program::before_adddup2;
     system, SYSTEM, program::before_shell;
     popen, POPEN, program::before_shell;
+    wordexp, WORDEXP, program::before_shell;
     _exit, EXIT_NOW, fork::exits;
     _Exit, EXIT_NOW_TOO, fork::exits;
     vfork, VFORK, handover::before_vfork;
-    prctl, PRCTL, before_prctl;
+    prctl, PRCTL, program::before_prctl;
     unshare, UNSHARE, handover::before_unshare;
     pthread_cancel, PTHREAD_CANCEL, process::before_cancelling;
     pthread_setcanceltype, PTHREAD_SETCANCELTYPE, signals::before_canceltype;
@@ -91,13 +92,6 @@ trampolines! {
     dlopen, DLOPEN, text::before_dlopen;
     dlmopen, DLMOPEN, text::before_dlmopen;
     dlclose, DLCLOSE, text::before_dlclose;
-}
-
-extern "C" fn before_prctl(option: c_int) {
-    const PR_SET_SECCOMP: c_int = 22;
-    if option == PR_SET_SECCOMP {
-        promote::leave_all();
-    }
 }
 
 // libc's stdio reads and writes by entries that nobody can get in front of.
@@ -157,6 +151,7 @@ pub extern "C" fn syscall() {
         "mov rdi, [rsp + 48]",
         "mov rsi, [rsp + 40]",
         "mov rdx, [rsp + 32]",
+        "mov rcx, [rsp + 24]",
         "2:",
         "call {concerns}",
         "test al, al",

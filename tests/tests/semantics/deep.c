@@ -3,9 +3,12 @@
  * for names in itself, and in libc, before it looks where others do.
  *
  *   deep early|late|moved OBJECT
+ *   deep keeps-address|keeps-next|keeps-default OBJECT
+ *   deep plain-next|plain-default OBJECT
  *   deep handle LIBC
  *
  * early: it is loaded before the connection is made. moved: what was loaded before it is unloaded.
+ * keeps: as soon as it is loaded, it keeps pointers to the functions. plain: the same, without RTLD_DEEPBIND.
  * handle: the functions are looked up in libc's own handle, as foreign-function interfaces do.
  */
 #define _GNU_SOURCE
@@ -51,16 +54,20 @@ static void load_libc(const char *path)
 	receives = receives_by_libc;
 }
 
-static void load(const char *path)
+static void load(const char *path, const char *how)
 {
-	void *object = dlopen(path, RTLD_LAZY | RTLD_GLOBAL | RTLD_DEEPBIND);
+	int is_deep = strncmp(how, "plain", 5) != 0;
+	void *object = dlopen(path, RTLD_LAZY | (is_deep ? RTLD_GLOBAL | RTLD_DEEPBIND : 0));
+	const char *kept = strchr(how, '-');
+	int (*keeps)(char);
 
 	if (!object)
 		die(dlerror(), 0);
 	waits = (int (*)(int))dlsym(object, "waits");
 	receives = (receive *)dlsym(object, "receives");
 	reads = (receive *)dlsym(object, "reads");
-	if (!waits || !receives || !reads)
+	keeps = (int (*)(char))dlsym(object, "keeps");
+	if (!waits || !receives || !reads || !keeps || (kept && !keeps(kept[1])))
 		die("dlsym", 0);
 }
 
@@ -92,7 +99,7 @@ int main(int count, char **words)
 		return 2;
 	alarm(PATIENCE_S);
 	if (!strcmp(words[1], "early"))
-		load(words[2]);
+		load(words[2], words[1]);
 	s = echoing_peer();
 	talk(0);
 	if (!strcmp(words[1], "handle"))
@@ -100,7 +107,7 @@ int main(int count, char **words)
 	else if (!strcmp(words[1], "moved") && !(other = dlopen("libresolv.so.2", RTLD_LAZY)))
 		die(dlerror(), 0);
 	else if (!waits)
-		load(words[2]);
+		load(words[2], words[1]);
 	if (other)
 		dlclose(other);
 	talk(0);

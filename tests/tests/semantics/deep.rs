@@ -5,7 +5,7 @@
 
 use yasmin_tests::lab::{Folder, Knobs};
 
-use crate::c::{check_all_there, compile};
+use crate::c::{check_all_there, check_all_there_with, compile};
 
 fn moods() -> [Knobs; 3] {
     let at_once = Knobs::at_once;
@@ -35,6 +35,21 @@ fn an_object_bound_to_libc_that_comes_later() {
 fn an_object_bound_to_libc_whose_bindings_are_sealed() {
     check("early", &["-Wl,-z,relro,-z,now"]);
     check("late", &["-Wl,-z,relro,-z,now"]);
+}
+
+/// Before the library has looked the object through.
+#[test]
+fn an_object_that_keeps_pointers_to_functions() {
+    for how in ["keeps-address", "keeps-next", "keeps-default", "plain-next", "plain-default"] {
+        check(how, &["-Wl,-z,lazy"]);
+    }
+    check("keeps-address", &["-Wl,-z,relro,-z,now"]);
+}
+
+/// As ClickHouse and Seastar have one, whose first call looks libc's up.
+#[test]
+fn a_program_with_a_dl_iterate_phdr_of_its_own() {
+    check_all_there_with("own_iterator", &["-rdynamic"], &[], &moods());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! In a warm connection both directions are open, so that what is sent while nobody receives
 //! lies in the ring: these are the bytes that the kernel knows nothing of.
 
+mod blocked;
 mod c;
 mod cancel;
 mod cloned;
@@ -25,7 +26,6 @@ mod options;
 mod own_numbers;
 mod passing;
 mod paths;
-mod peeks;
 mod programs;
 mod queued;
 mod sandboxed;
@@ -34,6 +34,7 @@ mod setup;
 mod share;
 mod shared_sets;
 mod sharing;
+mod shells;
 mod signals;
 mod spawned;
 mod special;

@@ -3,9 +3,10 @@
 //!
 //! Holds: seccomp(2).
 
-use yasmin_tests::lab::Knobs;
+use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::netns::Net;
 
-use crate::c::check_all_there;
+use crate::c::{check_all_there, compile};
 
 #[track_caller]
 fn check(how: &str) {
@@ -21,4 +22,17 @@ fn by_prctl() {
 #[test]
 fn by_its_number() {
     check("seccomp");
+}
+
+/// Who only asks what the kernel could forbid keeps its rings.
+#[test]
+fn what_there_is_to_forbid() {
+    let folder = Folder::new();
+    let program = compile(&folder, "sandboxed", &["sandboxed.c"], &[]);
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    let mut process = lab.start("sandboxed", &lab.a, &program, &["asks".to_owned()]);
+    assert_eq!(process.next_line().as_deref(), Some("all there"));
+    process.finish();
+    let bytes = lab.bytes_in_all();
+    assert!(bytes.ring > bytes.tcp, "{bytes:?}");
 }

@@ -65,17 +65,26 @@ numbers! {
     UNSHARE = unshare;
 }
 
-const PR_SET_SECCOMP: c_long = 22;
+const SECCOMP_SET_MODE_STRICT: c_long = 0;
+const SECCOMP_SET_MODE_FILTER: c_long = 1;
 
 /// Whether `take` is to carry out call `number` with these first arguments.
-pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> bool {
+pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third: c_long) -> bool {
     match number {
         IO_URING_SETUP => {
             text::may_make_uring();
             false
         }
         SECCOMP => {
-            promote::leave_all();
+            // What can only fail asks for what the kernel knows.
+            let may_be = match first {
+                SECCOMP_SET_MODE_STRICT => second == 0,
+                SECCOMP_SET_MODE_FILTER => third != 0,
+                _ => false,
+            };
+            if may_be {
+                promote::leave_all();
+            }
             false
         }
         UNSHARE => {
@@ -83,9 +92,7 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long) -> boo
             false
         }
         PRCTL => {
-            if first == PR_SET_SECCOMP {
-                promote::leave_all();
-            }
+            program::before_prctl(first as c_int, second, third);
             false
         }
         READ | WRITE | CLOSE | IOCTL | READV | WRITEV | DUP | SENDFILE | SENDTO | RECVFROM

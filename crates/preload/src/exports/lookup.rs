@@ -1,19 +1,13 @@
-//! dlsym and dlvsym: what a program looks up in libc's own handle, and this library stands in front of, it gets from
-//! here. Python's ctypes and Java's and Ruby's foreign functions find libc so.
+//! dlsym and dlvsym: what a program looks up in libc's own handle, or behind itself, and this library stands in front of,
+//! it gets from here. Python's ctypes and Java's and Ruby's foreign functions find libc by its handle.
 //!
 //! Storey 7: exports.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::object::{Dynamic, Object};
-use crate::real;
-
-type Visit = unsafe extern "C" fn(*const Object, usize, *mut c_void) -> c_int;
-
-unsafe extern "C" {
-    fn dl_iterate_phdr(visit: Visit, data: *mut c_void) -> c_int;
-}
+use crate::object::{self, Dynamic, Object};
+use crate::{real, text};
 
 /// libc's. The version is dlvsym's alone.
 type Lookup = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -22,7 +16,8 @@ macro_rules! lookups {
     ($($name:ident, $slot:ident, $find:ident, $by_handle:ident;)*) => {$(
         static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-        /// RTLD_DEFAULT (0) and RTLD_NEXT (-1) depend on who calls, so libc's is jumped to.
+        /// RTLD_DEFAULT (0) and RTLD_NEXT (-1) depend on who calls: libc's is jumped to, unless it is clear
+        /// that it would find libc's own.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         extern "C" fn $name() {
@@ -36,10 +31,20 @@ macro_rules! lookups {
                 "lea rax, [rdi + 1]",
                 "cmp rax, 1",
                 "ja {by_handle}",
+                // Three words align rsp; above them lies where the caller goes on.
+                "push rdi", "push rsi", "push rdx",
+                "mov rdi, [rsp + 24]",
+                "call {own_for}",
+                "pop rdx", "pop rsi", "pop rdi",
+                "test rax, rax",
+                "jne 3f",
                 "jmp qword ptr [rip + {slot}]",
+                "3:",
+                "ret",
                 slot = sym $slot,
                 find = sym $find,
                 by_handle = sym $by_handle,
+                own_for = sym own_for,
             )
         }
 
@@ -56,6 +61,7 @@ macro_rules! lookups {
             name: *const c_char,
             version: *const c_char,
         ) -> *mut c_void {
+            text::before_first_call();
             // SAFETY: the program's own arguments; a function of this type.
             unsafe {
                 let lookup: Lookup = core::mem::transmute($slot.load(Ordering::Relaxed));
@@ -88,30 +94,47 @@ unsafe fn own_of(found: *mut c_void, name: *const c_char) -> *mut c_void {
     }
 }
 
-/// The first definition behind this library's. Nothing but the objects can be asked for it.
-fn behind_own(name: &CStr) -> *mut c_void {
-    extern "C" fn nothing() -> *mut c_void {
-        core::ptr::null_mut()
-    }
+/// This library's function of the name, for a caller whose own object need not define it, where libc alone
+/// has another one. An object that has one too stands in front of libc, and means what comes behind itself.
+extern "C" fn own_for(caller: usize, name: *const c_char) -> *mut c_void {
     struct Walk<'a> {
         name: &'a CStr,
-        is_past_own: bool,
-        found: Option<usize>,
+        caller: usize,
+        is_libcs_alone: bool,
     }
     unsafe extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -> c_int {
         // SAFETY: the linker shows an object, and hands the Walk back.
         let (object, walk) = unsafe { (&*object, &mut *walk.cast::<Walk<'_>>()) };
         // SAFETY: as above.
-        let dynamic = unsafe { Dynamic::of(object.base, object.headers()) };
-        let Some(dynamic) = dynamic else { return 0 };
-        if walk.is_past_own {
-            walk.found = dynamic.definition(walk.name);
+        let headers = unsafe { object.headers() };
+        // SAFETY: as above.
+        let Some(dynamic) = (unsafe { Dynamic::of(object.base, headers) }) else { return 0 };
+        if dynamic.is_own() {
+            let is_caller = headers.iter().any(|header| header.holds(object.base, walk.caller));
+            walk.is_libcs_alone &= !is_caller;
+        } else if dynamic.definition(walk.name).is_some() {
+            walk.is_libcs_alone &= dynamic.definition(c"__libc_start_main").is_some();
         }
-        walk.is_past_own |= dynamic.is_own();
-        c_int::from(walk.found.is_some())
+        c_int::from(!walk.is_libcs_alone)
     }
-    let mut walk = Walk { name, is_past_own: false, found: None };
-    // SAFETY: libc's function, and `visit` as it wants it.
-    unsafe { dl_iterate_phdr(visit, (&raw mut walk).cast()) };
-    walk.found.unwrap_or(nothing as *const () as usize) as *mut c_void
+    if name.is_null() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the program's own argument.
+    let name = unsafe { CStr::from_ptr(name) };
+    let Some(own) = Dynamic::own().definition(name) else { return core::ptr::null_mut() };
+    let mut walk = Walk { name, caller, is_libcs_alone: true };
+    let is_known = object::each(visit, (&raw mut walk).cast());
+    if is_known && walk.is_libcs_alone { own as *mut c_void } else { core::ptr::null_mut() }
+}
+
+/// The first definition behind this library's. Nothing but the objects can be asked for it, and those in
+/// the linker's own list: a program may have a dl_iterate_phdr of its own, which begins with dlsym.
+fn behind_own(name: &CStr) -> *mut c_void {
+    extern "C" fn nothing() -> *mut c_void {
+        core::ptr::null_mut()
+    }
+    let mut objects = object::first_ones().skip_while(|dynamic| !dynamic.is_own()).skip(1);
+    let found = objects.find_map(|dynamic| dynamic.definition(name));
+    found.unwrap_or(nothing as *const () as usize) as *mut c_void
 }

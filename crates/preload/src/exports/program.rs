@@ -2,10 +2,10 @@
 //!
 //! Storey 7: exports.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_char, c_int, c_long};
 
 use crate::image::{self, Image, Name};
-use crate::{environment, handover, real};
+use crate::{environment, handover, promote, real};
 
 type Strings = *const *const c_char;
 
@@ -129,7 +129,17 @@ pub extern "C" fn before_adddup2(_: *mut u8, fd: c_int) {
     handover::will_lend(fd);
 }
 
-/// Before system and popen.
+/// Before prctl.
+pub extern "C" fn before_prctl(option: c_int, mode: c_long, filter: c_long) {
+    const PR_SET_SECCOMP: c_int = 22;
+    const SECCOMP_MODE_FILTER: c_long = 2;
+    // Without a filter it only asks whether the kernel knows such.
+    if option == PR_SET_SECCOMP && (mode != SECCOMP_MODE_FILTER || filter != 0) {
+        promote::leave_all();
+    }
+}
+
+/// Before system, popen and wordexp.
 pub extern "C" fn before_shell() {
     let shell = Name::Path(c"/bin/sh".as_ptr());
     // SAFETY: C strings; without a command system only asks whether there is a shell.
