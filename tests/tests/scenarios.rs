@@ -129,7 +129,7 @@ fn every_scenario_file_names_what_it_holds() {
 }
 
 /// Manual pages that scenarios hold the library to: it must do as the kernel and libc do.
-const PAGES: [&str; 41] = [
+const PAGES: [&str; 45] = [
     "accept(2)",
     "clone(2)",
     "close(2)",
@@ -150,6 +150,7 @@ const PAGES: [&str; 41] = [
     "mlockall(2)",
     "pid_namespaces(7)",
     "poll(2)",
+    "popen(3)",
     "posix_spawn(3)",
     "pthreads(7)",
     "read(2)",
@@ -161,6 +162,7 @@ const PAGES: [&str; 41] = [
     "select(2)",
     "send(2)",
     "sendfile(2)",
+    "sendmmsg(2)",
     "shutdown(2)",
     "sigaction(2)",
     "siglongjmp(3)",
@@ -168,7 +170,9 @@ const PAGES: [&str; 41] = [
     "signal-safety(7)",
     "socket(7)",
     "splice(2)",
+    "system(3)",
     "tcp(7)",
     "unix(7)",
     "vfork(2)",
+    "wordexp(3)",
 ];
