@@ -531,23 +531,16 @@ impl Conn {
         }
     }
 
-    /// Sleeps until TCP has `bytes`, for a call that has some already, or the stream ends. Parked, and
-    /// counted as a sleeper. Returns what poll found, or minus errno: EAGAIN after SO_RCVTIMEO.
-    pub fn sleep_until_bytes(&self, fd: c_int, bytes: usize) -> sys::Ret {
-        let sleep = || tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO);
-        if bytes <= 1 && self.low_water() <= 1 {
-            return sleep();
-        }
+    /// Sleeps until TCP has `bytes`, for a peek at more than the ring has, or the stream ends. Parked, and
+    /// counted as a sleeper.
+    pub fn sleep_until_bytes(&self, fd: c_int, bytes: usize) {
         // The kernel limits it to half of what the socket may hold.
         tcp::set_low_water(fd, bytes.clamp(1, i32::MAX as usize) as u32);
-        let ret = sleep();
-        let saved = sys::errno();
+        tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO);
         if let Ok(_rx) = self.lock_rx(fd) {
             let left = self.low_water().saturating_sub(self.receiver().unread_bytes());
             tcp::set_low_water(fd, left.max(1));
         }
-        sys::set_errno(saved);
-        ret
     }
 
     /// Whether a wait tells of the ring's unread bytes: TCP has none that come before, and they are

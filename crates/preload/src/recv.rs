@@ -181,9 +181,8 @@ impl Call<'_> {
         } else if goes_on {
             // A handler that restarts calls ends one that has moved something: the kernel
             // would not know that this one has.
-            let left = self.receive.asks.least_bytes - self.receive.done;
-            let conn = self.io.conn;
-            conn.sleep_until_bytes(fd, left.min(conn.low_water() as usize))
+            // Under SO_RCVLOWAT until as many come anew, as the kernel does.
+            tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO)
         } else {
             self.io.libc_recv()
         };
