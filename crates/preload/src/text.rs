@@ -319,10 +319,13 @@ pub fn before_first_call() {
     extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -> c_int {
         // SAFETY: as in `visit` of a look.
         let (object, walk) = unsafe { (&*object, &mut *walk.cast::<Walk>()) };
+        // SAFETY: as above.
+        let headers = unsafe { object.headers() };
+        finds_libc(object.base, headers);
         walk.count += 1;
         if walk.count > DEEP_FROM.load(Ordering::Relaxed) {
             // SAFETY: as above. What cannot be turned the look finds again.
-            unsafe { bindings::turn(object.base, object.headers()) };
+            unsafe { bindings::turn(object.base, headers) };
         }
         0
     }
@@ -458,6 +461,14 @@ unsafe extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -
     c_int::from(walk.seen != Seen::AllClean)
 }
 
+fn finds_libc(base: usize, headers: &[Header]) {
+    // The first of them is libc's read.
+    let read = EXCEPTED[0].load(Ordering::Relaxed);
+    if headers.iter().any(|header| header.holds(base, read)) {
+        bindings::libc_is_at(base, headers);
+    }
+}
+
 fn look_at(base: usize, headers: &[Header], is_deep: bool, until: u64) -> Seen {
     // SAFETY: under LOCK, which `look_on` holds.
     let looked = unsafe { &mut *LOOKED.0.get() };
@@ -469,11 +480,7 @@ fn look_at(base: usize, headers: &[Header], is_deep: bool, until: u64) -> Seen {
             at => holds(at),
         })
     };
-    // The first of them is libc's read.
-    let read = EXCEPTED[0].load(Ordering::Relaxed);
-    if headers.iter().any(|header| header.holds(base, read)) {
-        bindings::libc_is_at(base, headers);
-    }
+    finds_libc(base, headers);
     for header in texts {
         let segment = (base.wrapping_add(header.address), header.file_bytes);
         if looked.is_done(segment) {

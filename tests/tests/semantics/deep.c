@@ -3,7 +3,7 @@
  * for names in itself, and in libc, before it looks where others do.
  *
  *   deep early|late|moved OBJECT
- *   deep keeps-address|keeps-next|keeps-default OBJECT
+ *   deep keeps-address|keeps-next|keeps-default|early-address OBJECT
  *   deep plain-next|plain-default OBJECT
  *   deep handle LIBC
  *
@@ -98,7 +98,7 @@ int main(int count, char **words)
 	if (count != 3)
 		return 2;
 	alarm(PATIENCE_S);
-	if (!strcmp(words[1], "early"))
+	if (!strncmp(words[1], "early", 5))
 		load(words[2], words[1]);
 	s = echoing_peer();
 	talk(0);
