@@ -19,6 +19,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "sleeper.h"
+
 enum event {
 	MORE, FIN, RESET, TIME, SIGNAL, RESTARTING_SIGNAL, SHUT_DOWN, MORE_AND_FIN, MORE_AND_RESET, MORE_AND_SIGNAL, EVENTS
 };
@@ -30,34 +32,12 @@ static const char *names[] = {
 
 enum { WARM = 60, LEN = 20, ROOM = 64 };
 
-static int s, peer, waiter_tid;
+static int s, peer;
 static pthread_t waiter;
-
-static _Noreturn void die(const char *what, long a)
-{
-	printf("%s: %ld, %s\n", what, a, strerror(errno));
-	exit(1);
-}
 
 static void handler(int signal)
 {
 	(void)signal;
-}
-
-/* Until the thread that receives sleeps there, or has come back and waits for this one. */
-static void until_it_sleeps(void)
-{
-	char path[64], line[256];
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", waiter_tid);
-	for (int seen = 0; seen < 3; usleep(1000)) {
-		FILE *file = fopen(path, "r");
-
-		if (!file || !fgets(line, sizeof(line), file))
-			die(path, 0);
-		fclose(file);
-		seen = strstr(line, ") S ") ? seen + 1 : 0;
-	}
 }
 
 static void sends(const char *bytes)

@@ -19,6 +19,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "sleeper.h"
+
 enum event { READ, FIN, RESET, CLOSE, TIME, SIGNAL, RESTARTING_SIGNAL, SHUT_DOWN, READ_AND_SIGNAL, EVENTS };
 
 static const char *names[] = {
@@ -28,38 +30,16 @@ static const char *names[] = {
 
 enum { WARM = 60, LEN = 20, MUCH = 8 << 20 };
 
-static int s, peer, waiter_tid;
+static int s, peer;
 static unsigned pipes;
 static pthread_t waiter;
 static char bytes[MUCH], got[MUCH];
 static size_t received;
 
-static _Noreturn void die(const char *what, long a)
-{
-	printf("%s: %ld, %s\n", what, a, strerror(errno));
-	exit(1);
-}
-
 static void handler(int signal)
 {
 	if (signal == SIGPIPE)
 		pipes++;
-}
-
-/* Until the thread that sends sleeps there, or has come back and waits for this one. */
-static void until_it_sleeps(void)
-{
-	char path[64], line[256];
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", waiter_tid);
-	for (int seen = 0; seen < 3; usleep(1000)) {
-		FILE *file = fopen(path, "r");
-
-		if (!file || !fgets(line, sizeof(line), file))
-			die(path, 0);
-		fclose(file);
-		seen = strstr(line, ") S ") ? seen + 1 : 0;
-	}
 }
 
 static void reads(size_t most)
