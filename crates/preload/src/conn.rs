@@ -531,18 +531,6 @@ impl Conn {
         }
     }
 
-    /// Sleeps until TCP has `bytes`, for a peek at more than the ring has, or the stream ends. Parked, and
-    /// counted as a sleeper.
-    pub fn sleep_until_bytes(&self, fd: c_int, bytes: usize) {
-        // The kernel limits it to half of what the socket may hold.
-        tcp::set_low_water(fd, bytes.clamp(1, i32::MAX as usize) as u32);
-        tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO);
-        if let Ok(_rx) = self.lock_rx(fd) {
-            let left = self.low_water().saturating_sub(self.receiver().unread_bytes());
-            tcp::set_low_water(fd, left.max(1));
-        }
-    }
-
     /// Whether a wait tells of the ring's unread bytes: TCP has none that come before, and they are
     /// as many as the program wants. Under the receive lock, or as a hint.
     pub fn has_ring_next(&self, receiver: &Receiver<'_, Pages>) -> bool {

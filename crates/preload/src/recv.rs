@@ -105,13 +105,34 @@ fn peek_at_more(
     };
     if in_ring < least_bytes {
         // Handlers end it, restarting or not, as they end a call that has something.
-        conn.sleep_until_bytes(fd, least_bytes - in_ring);
+        await_bytes(fd, least_bytes - in_ring);
     }
     if let Ok(_rx) = conn.lock_rx(fd) {
         let sleepers = &conn.side().rx.sleepers;
         let _ = sleepers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     }
     once(conn, fd, to, flags | MSG_DONTWAIT, 1).filter(|found| *found > 0)
+}
+
+/// Until TCP has so many, the stream ends, a handler ran, or SO_RCVTIMEO is over. Of fewer the kernel tells
+/// at once: then this naps. SO_RCVLOWAT would stay with the socket if the program jumped out of a handler.
+fn await_bytes(fd: c_int, bytes: usize) {
+    let (limit, start) = (tcp::timeout(fd, sys::SO_RCVTIMEO), clock::Since::now());
+    loop {
+        let (unread, left) = (tcp::unread(fd), limit.less(&start));
+        if unread >= bytes || left.is_now() {
+            return;
+        }
+        let found = if unread == 0 {
+            tcp::poll(fd, sys::POLLIN | sys::POLLRDHUP, left)
+        } else {
+            tcp::poll(fd, sys::POLLRDHUP, left.nap())
+        };
+        let is_over = found > 0 && found & !Ret::from(sys::POLLIN) != 0;
+        if is_over || found < 0 && found != -(EAGAIN as Ret) {
+            return;
+        }
+    }
 }
 
 /// A receive of no bytes waits until there are some, and leaves them.

@@ -29,3 +29,9 @@ fn out_of_a_wait() {
     check(&["poll"]);
     check(&["epoll"]);
 }
+
+#[test]
+fn out_of_a_peek_that_waits() {
+    let moods = [Knobs::default(), Knobs::at_once(), Knobs::at_once().spin(0)];
+    check_all_there("jumped_peek", &[], &moods);
+}
