@@ -25,7 +25,7 @@ static void round_trips(int s)
 {
 	char bytes[100] = { 0 };
 
-	for (int i = 0; i < 50; i++)
+	for (int i = 0; i < 1000; i++)
 		if (send(s, bytes, 100, 0) != 100 || recv(s, bytes, 100, MSG_WAITALL) != 100)
 			die("a round trip", i);
 }

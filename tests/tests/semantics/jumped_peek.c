@@ -30,7 +30,7 @@ int main(void)
 		volatile int s = echoing_peer();
 		struct pollfd one = { .fd = s, .events = POLLIN };
 
-		for (int i = 0; i < 50; i++)
+		for (int i = 0; i < 1000; i++)
 			if (send(s, bytes, 100, 0) != 100 || recv(s, bytes, 100, MSG_WAITALL) != 100)
 				die("warm", i);
 		if (send(s, bytes, 5, 0) != 5 || recv(s, bytes, 5, MSG_PEEK | MSG_WAITALL) != 5)

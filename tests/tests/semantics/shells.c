@@ -14,7 +14,7 @@ static void round_trips(void)
 {
 	char bytes[100] = { 0 };
 
-	for (int i = 0; i < 100; i++)
+	for (int i = 0; i < 1000; i++)
 		if (send(s, bytes, 100, MSG_NOSIGNAL) != 100 || recv(s, bytes, 100, MSG_WAITALL) != 100)
 			die("a round trip", i);
 }
