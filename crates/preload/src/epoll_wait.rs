@@ -305,11 +305,7 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
             set.spin.won();
         }
         let asks = (is_due || follows) && !fills && found as u32 != max;
-        let told = if asks { ask_kernel(set, wait, found).max(0) as usize } else { 0 };
-        if asks && found + told == max as usize {
-            complete(set, wait, found);
-        }
-        let told = answer::merge(wait.events, found, told);
+        let told = if asks { ask_kernel_beside(set, wait, found) } else { 0 };
         return Some(complete_in_order(set, wait, &look, found..found + told) as c_int);
     }
     if is_due || !has_watched || wait.timeout.is_now() {
@@ -415,6 +411,27 @@ fn ask_kernel(set: &Set, wait: &Wait, found: usize) -> c_int {
     set.kernel_due.store(u32::from(told > 0), Ordering::Relaxed);
     let kept = told_by_kernel(set, wait.events, found, told);
     if kept < told { ask_again(set, wait, found, kept) } else { told }
+}
+
+/// Asks the kernel for what is ready besides the `found` events that the rings told. Where a connection has
+/// bytes in the ring and by TCP, it tells of that once more, in the place of others. Returns how many
+/// more there are. Under the lock.
+fn ask_kernel_beside(set: &Set, wait: &Wait, found: usize) -> usize {
+    let (mut count, mut told_in_all) = (found, 0);
+    loop {
+        let room = wait.max as usize - count;
+        let told = ask_kernel(set, wait, count).max(0) as usize;
+        told_in_all += told;
+        count += answer::merge(wait.events, count, told);
+        if count == wait.max as usize {
+            complete(set, wait, found);
+            return count - found;
+        }
+        // What it tells goes to the end of its list, so it begins anew only when it has told of all.
+        if told < room || told_in_all > count {
+            return count - found;
+        }
+    }
 }
 
 /// The kernel's answer had wake-ups, or what nobody asks for by now, in the place of other events

@@ -3,8 +3,10 @@
 //!
 //! Holds: epoll(7), epoll_ctl(2), spec/wire.md 5.4.
 
+use yasmin_tests::lab::Knobs;
 use yasmin_tests::script::Duo;
 
+use crate::c::check_as_by_tcp;
 use crate::check;
 
 #[test]
@@ -1221,4 +1223,10 @@ fn each_arrival_behind_unread_bytes_is_an_edge() {
             duo.b("recv C 1000 dontwait");
         }
     });
+}
+
+/// The kernel tells of these connections as well, in the place of others.
+#[test]
+fn one_wait_tells_of_what_the_rings_leave_room_for() {
+    check_as_by_tcp("crowded", &[Knobs::default(), Knobs::default().chaos(100, 3)]);
 }
