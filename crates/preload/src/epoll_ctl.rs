@@ -16,7 +16,7 @@ use crate::set::{
     shown,
 };
 use crate::sys::{self, EEXIST, EpollEvent, call};
-use crate::{holders, memory, real, text};
+use crate::{holders, memory, process, real, text};
 
 /// Whether any set that watches this one wants events of it.
 fn is_asked_for(set: &Set) -> bool {
@@ -119,6 +119,7 @@ fn ctl_locked(
     let has_rings = entry::conn_of(fd).is_some() || is_oneshot && Set::followed(one).is_some();
     let is_late = has_rings
         && special & EXCLUSIVE == 0
+        && !process::is_sandboxed()
         && !set.is_foreign()
         && !set.is_shared()
         && (!is_oneshot || set.may_use_tokens() && text::is_clean());
@@ -257,6 +258,9 @@ pub fn spend(set: &Set, one: &'static Registration) {
 /// tell them of. It tells that the socket can be written instead, in a registration that
 /// only `told` sees: who wakes looks at the rings.
 pub fn wake_sleepers(set: &Set, one: &Registration) {
+    if process::is_sandboxed() {
+        return;
+    }
     set.tokens.store(1, Ordering::SeqCst);
     one.add(WAKES);
     // What comes by TCP still wakes, too.

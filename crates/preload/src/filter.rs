@@ -105,6 +105,20 @@ pub fn holds_back(conn: &'static Conn, fd: c_int, is_own: bool) {
     }
 }
 
+/// What TCP has goes into the ring, of which nobody else has a mapping. Parked for good.
+pub fn gathers(conn: &'static Conn, fd: c_int) {
+    let Ok(_rx) = conn.lock_rx(fd) else { return };
+    let receiver = conn.receiver();
+    let before = match receiver.look(|| conn.read_position()) {
+        Ok(View::TcpUpTo { limit_bytes }) => limit_bytes,
+        Ok(View::Ring { .. }) => 0,
+        _ => return,
+    };
+    if receiver.is_never() && tcp::unread(fd) as u64 >= before {
+        gather(conn, fd, &receiver, before as usize);
+    }
+}
+
 fn is_held_back(conn: &Conn) -> bool {
     conn.side().rx.foreign.load(Ordering::Relaxed) & HELD_BACK != 0
 }

@@ -301,6 +301,16 @@ pub fn stays_here(conn: &'static Conn, fd: c_int, to_read: bool) {
     }
 }
 
+/// Parked for good, it is about to be read without a system call of this library's own: what TCP has before
+/// what is unread in the ring goes there, too.
+pub fn keeps_unread(conn: &'static Conn, fd: c_int) {
+    conn.settle(fd);
+    filter::lets_through(conn, fd);
+    if residue_for(conn, fd, true, false).is_some() {
+        filter::gathers(conn, fd);
+    }
+}
+
 /// Has the next program inherit what is unread. False: it stays here.
 fn leaves(conn: &'static Conn, fd: c_int, way: Way) -> bool {
     // A child that borrows this memory has numbers of its own.

@@ -4,21 +4,34 @@
 
 use core::ffi::c_int;
 
-use crate::memory;
 use crate::sys::{self, IoVec};
+use crate::{memory, process};
 
 /// Most pieces that one call takes (UIO_MAXIOV).
 pub const PIECES_MAX: usize = 1024;
+
+/// By which system call the program receives into them.
+#[derive(Clone, Copy, PartialEq)]
+pub enum By {
+    /// read, or readv.
+    Read,
+    /// recvfrom.
+    Recv,
+    /// recvmsg.
+    Message,
+}
 
 #[derive(Clone, Copy)]
 pub struct Buffers<'a> {
     pieces: &'a [IoVec],
     pub len_bytes: usize,
+    pub by: By,
 }
 
 impl<'a> Buffers<'a> {
     pub fn one(piece: &'a IoVec) -> Self {
-        Self { pieces: core::slice::from_ref(piece), len_bytes: piece.len.min(memory::MOST_BYTES) }
+        let len_bytes = piece.len.min(memory::MOST_BYTES);
+        Self { pieces: core::slice::from_ref(piece), len_bytes, by: By::Recv }
     }
 
     /// `None` when the kernel should answer for it, which moves no byte: too many pieces, a
@@ -31,7 +44,7 @@ impl<'a> Buffers<'a> {
             return None;
         }
         if count == 0 {
-            return Some(Self { pieces: &[], len_bytes: 0 });
+            return Some(Self { pieces: &[], len_bytes: 0, by: By::Message });
         }
         if !memory::is_readable(pieces, count) {
             return None;
@@ -45,7 +58,11 @@ impl<'a> Buffers<'a> {
             }
             len_bytes = len_bytes.saturating_add(piece.len);
         }
-        Some(Self { pieces, len_bytes: len_bytes.min(memory::MOST_BYTES) })
+        Some(Self { pieces, len_bytes: len_bytes.min(memory::MOST_BYTES), by: By::Message })
+    }
+
+    pub fn by(self, by: By) -> Self {
+        Self { by, ..self }
     }
 
     pub fn pieces(&self) -> &'a [IoVec] {
@@ -150,6 +167,7 @@ impl Vectors {
         let bytes = count * size_of::<IoVec>();
         if count > Self::FEW
             && self.many.is_null()
+            && !process::is_sandboxed()
             && let Some(many) = sys::map_private(bytes)
         {
             (self.many, self.many_bytes) = (many.cast(), bytes);

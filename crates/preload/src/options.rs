@@ -315,7 +315,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
 /// What the program is to be told of unread bytes with what it receives, if it asked for that.
 pub fn told_unread(conn: &'static Conn, fd: c_int) -> Option<c_int> {
     // Of processes that share it each may set it.
-    let is_told = if conn.is_shared() {
+    let is_told = if conn.is_shared() && !process::is_sandboxed() {
         tcp::tells_unread(fd)
     } else {
         conn.settings.tells_unread.load(Ordering::Relaxed) != 0
@@ -519,6 +519,13 @@ pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
     if matches!(entry::get(from), Entry::Own) {
         sys::set_errno(sys::EBADF);
         return -1;
+    }
+    if process::is_sandboxed() {
+        let ret = kernel();
+        if ret >= 0 && from != to {
+            duplicated(from, to);
+        }
+        return ret;
     }
     // SAFETY: no memory involved.
     let is_open = unsafe { call!(fcntl, from, sys::F_GETFD) } >= 0;

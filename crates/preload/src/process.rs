@@ -6,9 +6,9 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use crate::real;
 use crate::sys::{self, call};
 use crate::thread::thread_word;
+use crate::{clock, real};
 
 /// A page that the kernel empties in every forked child (MADV_WIPEONFORK), by whatever call
 /// it was forked.
@@ -17,9 +17,13 @@ static PID: AtomicU32 = AtomicU32::new(UNKNOWN_PID);
 const UNKNOWN_PID: u32 = 0;
 /// Tells PID namespaces apart: what is left of this one's number (namespaces(7)) in ten bits.
 static SPACE: AtomicU32 = AtomicU32::new(UNKNOWN_SPACE);
+/// Not 0: this process does not know its number and may not ask for it.
+static ALIAS: AtomicU32 = AtomicU32::new(0);
 /// No PID has more (PID_MAX_LIMIT, proc(5)).
 const PID_BITS: u32 = 22;
 const UNKNOWN_SPACE: u32 = 1022;
+/// No connection gets a ring any more.
+static LEAVES_RINGS: AtomicBool = AtomicBool::new(false);
 /// The program has forbidden itself system calls, or is about to (seccomp).
 static SANDBOXED: AtomicBool = AtomicBool::new(false);
 /// A fork is under way: no channel is attached until it is done.
@@ -55,7 +59,19 @@ pub fn pid() -> u32 {
     }
 }
 
-/// From now on no call of the program's may lead to a system call that it does not make itself.
+/// From now on no connection of this process's gets a ring.
+pub fn leaves_rings() {
+    LEAVES_RINGS.store(true, Ordering::SeqCst);
+}
+
+/// See `leaves_rings`.
+pub fn has_left_rings() -> bool {
+    LEAVES_RINGS.load(Ordering::Relaxed)
+}
+
+/// From now on no call of the program's may lead to a system call that it does not make itself, if only
+/// at a loss: where a connection is closed with ring bytes unread, say, the peer is told of the end and not
+/// of a reset.
 pub fn enters_sandbox() {
     SANDBOXED.store(true, Ordering::SeqCst);
 }
@@ -69,7 +85,10 @@ pub fn is_sandboxed() -> bool {
 /// Names this process among those that share a connection. A fork may lead into another PID
 /// namespace, where the same number means somebody else.
 pub fn id() -> u32 {
-    SPACE.load(Ordering::Relaxed) << PID_BITS | pid()
+    match ALIAS.load(Ordering::Relaxed) {
+        0 => SPACE.load(Ordering::Relaxed) << PID_BITS | pid(),
+        alias => UNKNOWN_SPACE << PID_BITS | alias,
+    }
 }
 
 /// The PID here of the process that `id` names. `None`: it is of another namespace, and nothing
@@ -101,6 +120,7 @@ pub fn turns_child() -> bool {
     if is_sandboxed() {
         // Hardly ever will anybody ask.
         PID.store(UNKNOWN_PID, Ordering::Relaxed);
+        ALIAS.store(clock::ticks() as u32 & ((1 << PID_BITS) - 1) | 1, Ordering::Relaxed);
         return true;
     }
     PID.store(sys::getpid(), Ordering::Relaxed);

@@ -14,14 +14,14 @@ use crate::lock::Lock;
 use crate::sys::{self, PollFd, SOL_SOCKET, SOL_TCP, call};
 use crate::table::{self, Candidate};
 use crate::{
-    clock, config, handouts, holders, in_flight, life, offer, process, settings, tcp, text,
+    clock, config, handouts, handover, holders, in_flight, life, offer, process, set, settings,
+    tcp, text,
 };
 
 /// Of several threads one offers a candidate.
 static LOCK: Lock = Lock::new();
 
-/// The program is about to forbid itself system calls (seccomp), among them those that only this library
-/// makes: all connections are plain TCP from now on. One with bytes unread in its ring stays what it is.
+/// All connections are plain TCP from now on. One with bytes unread in its ring stays what it is.
 #[cold]
 pub fn leave_all() {
     process::refresh();
@@ -29,25 +29,44 @@ pub fn leave_all() {
         return;
     }
     let saved = sys::errno();
-    process::enters_sandbox();
-    let mut are_all_left = true;
+    process::leaves_rings();
     for fd in 0..table::end() {
         life::leave_to_others(fd);
         if let Entry::Conn(conn) = entry::get(fd) {
-            are_all_left &= life::retires_drained(conn, fd);
+            life::retires_drained(conn, fd);
         }
     }
-    if are_all_left {
-        // Children need not close it.
-        broker::leave();
+    sys::set_errno(saved);
+}
+
+/// The program is about to forbid itself system calls (seccomp), among them those that only this library
+/// makes. What is unread in a ring is read without any from then on.
+#[cold]
+pub fn enter_sandbox() {
+    if process::is_sandboxed() {
+        return;
     }
+    leave_all();
+    if process::is_borrowed() {
+        return;
+    }
+    let saved = sys::errno();
+    for fd in 0..table::end() {
+        if let Entry::Conn(conn) = entry::get(fd) {
+            handover::keeps_unread(conn, fd);
+        }
+    }
+    set::enter_sandbox();
+    // Children need not close it.
+    broker::leave();
+    process::enters_sandbox();
     sys::set_errno(saved);
 }
 
 /// A connection of this process's begins, or was accepted. Numbers 0 to 2 are left to TCP: libc's
 /// own streams read and write them, by entries that nobody can get in front of.
 pub fn begin(fd: c_int, is_acceptor: bool) {
-    if fd > table::LAST_OF_STDIO && !process::is_sandboxed() {
+    if fd > table::LAST_OF_STDIO && !process::has_left_rings() {
         table::set_candidate(fd, Candidate::new(is_acceptor));
     }
 }
@@ -56,7 +75,7 @@ pub fn begin(fd: c_int, is_acceptor: bool) {
 /// this number alone. Only the broker can tell whether somebody else still holds it; what went over
 /// it before, and which end it is, the kernel tells.
 pub fn begin_handed(fd: c_int) {
-    if fd <= table::LAST_OF_STDIO || table::raw(fd) != 0 || process::is_sandboxed() {
+    if fd <= table::LAST_OF_STDIO || table::raw(fd) != 0 || process::has_left_rings() {
         return;
     }
     if let Some(history) = tcp::history(fd) {

@@ -11,13 +11,15 @@ use yasmin_ring::{Broken, Pages, Receiver, View};
 use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
-use crate::iov::{Buffers, Vectors};
+use crate::iov::{Buffers, By, Vectors};
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EAGAIN, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use crate::sys::{IoVec, MsgHdr, Ret, call};
-use crate::{clock, config, filter, holders, life, memory, offer, real, residue, set, spin, tcp};
+use crate::{
+    clock, config, filter, holders, life, memory, offer, process, real, residue, set, spin, tcp,
+};
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
 const LOOK_US: u64 = 500;
@@ -91,7 +93,7 @@ fn peek_at_more(
     flags: c_int,
     least_bytes: usize,
 ) -> Option<Ret> {
-    if flags & MSG_DONTWAIT != 0 || conn.is_nonblocking() {
+    if flags & MSG_DONTWAIT != 0 || conn.is_nonblocking() || process::is_sandboxed() {
         return None;
     }
     let in_ring = {
@@ -142,7 +144,7 @@ fn nothing(conn: &'static Conn, fd: c_int, flags: c_int) -> Option<Ret> {
     }
     // What TCP has the kernel tells, an error only where no byte stands before it.
     let has_error = conn.rx.error.load(Ordering::Relaxed) != 0;
-    if !has_error && tcp::ahead(fd) != Ahead::Nothing {
+    if !has_error && (process::is_sandboxed() || tcp::ahead(fd) != Ahead::Nothing) {
         return None;
     }
     let mut byte = 0u8;
@@ -196,7 +198,7 @@ impl Call<'_> {
     /// Sleeps in libc's recv, parked, without limit.
     fn sleep_in_recv(&mut self) -> Found<Option<Ret>> {
         let (fd, done) = (self.io.fd, self.receive.done);
-        let goes_on = done > 0;
+        let goes_on = done > 0 && !process::is_sandboxed();
         let ret = if self.handled.ends_call(fd, done, sys::SO_RCVTIMEO) {
             -(EINTR as Ret)
         } else if goes_on {
@@ -205,11 +207,11 @@ impl Call<'_> {
             // Under SO_RCVLOWAT until as many come anew, as the kernel does.
             tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO)
         } else {
-            self.io.libc_recv()
+            self.io.libc_recv(done)
         };
         let Ok(_rx) = self.lock() else {
             // Closed by another thread meanwhile; its memory is gone.
-            return answer(if goes_on { done as Ret } else { ret });
+            return answer(if done > 0 { done as Ret } else { ret });
         };
         let conn = self.io.conn;
         let side = conn.side();
@@ -228,6 +230,10 @@ impl Call<'_> {
     fn await_tcp(&mut self) -> Found<Option<Ret>> {
         let (fd, done) = (self.io.fd, self.receive.done);
         let ends = |error: i32| answer(if done > 0 { done as Ret } else { -(error as Ret) });
+        if process::is_sandboxed() {
+            // It waited already.
+            return ends(EAGAIN);
+        }
         if self.handled.ends_call(fd, done, sys::SO_RCVTIMEO) {
             return ends(EINTR);
         }
@@ -243,7 +249,7 @@ impl Call<'_> {
     /// Waits for the first byte at `offset`, behind everything that is there; the kernel knows
     /// where that is.
     fn peek_beyond(&self, offset: usize) -> Ret {
-        let ret = self.io.libc_recv();
+        let ret = self.io.libc_recv(0);
         tcp::set_peek_offset(self.io.fd, offset + usize::try_from(ret).unwrap_or(0));
         ret
     }
@@ -335,12 +341,20 @@ impl Io<'_> {
 
     /// One recv in the kernel that does not wait, into what is left of the buffers.
     fn recv_now(&self, pieces: &mut [IoVec]) -> Ret {
+        if process::is_sandboxed() {
+            return own_recv(self.fd, pieces, self.to.by, self.flags & !MSG_WAITALL);
+        }
         raw_recv(self.fd, pieces, (self.flags | MSG_DONTWAIT) & !MSG_WAITALL)
     }
 
-    /// libc's, which may sleep, of a call that has received nothing yet.
-    fn libc_recv(&self) -> Ret {
-        libc_recv(self.fd, self.to.rest(0, self.to.len_bytes, &mut Vectors::new()), self.flags)
+    /// libc's, which may sleep, of a call that has received `done` bytes.
+    fn libc_recv(&self, done: usize) -> Ret {
+        let mut vectors = Vectors::new();
+        let pieces = self.to.rest(done, self.to.len_bytes - done, &mut vectors);
+        if process::is_sandboxed() {
+            return own_recv(self.fd, pieces, self.to.by, self.flags);
+        }
+        libc_recv(self.fd, pieces, self.flags)
     }
 }
 
@@ -435,6 +449,10 @@ impl Source for Locked<'_, '_> {
             self.receiver.took_tcp(ret as u64);
             self.io.conn.side().rx.tcp_bytes.add(ret as u64);
         }
+        if process::is_sandboxed() && at > 0 && ret < 0 && ret != -(EAGAIN as Ret) {
+            // Nothing could say so before, and this call has something.
+            self.keep(ret);
+        }
         ret
     }
 
@@ -451,6 +469,10 @@ impl Source for Locked<'_, '_> {
     }
 
     fn ahead(&mut self) -> Ahead {
+        if process::is_sandboxed() {
+            // One that would wait may not try.
+            return if self.io.blocks() { Ahead::Nothing } else { Ahead::Bytes };
+        }
         tcp::ahead(self.io.fd)
     }
 
@@ -503,14 +525,14 @@ impl Locked<'_, '_> {
         let to = &self.io.to;
         let len = memory::AT_ONCE.saturating_sub(taken).min(to.len_bytes - at);
         let good = |base, len| memory::is_writable(base, len);
-        len == 0 || to.are(at, len.min(tcp::unread(self.io.fd)), good)
+        len == 0 || process::is_sandboxed() || to.are(at, len.min(tcp::unread(self.io.fd)), good)
     }
 }
 
 /// SO_PEEK_OFF, where it counts from a byte in front of the ring's unread ones or one of them.
 /// The program set it meanwhile: with it a connection is parked for good.
 pub fn ring_offset(receiver: &Receiver<'_, Pages>, fd: c_int) -> Option<usize> {
-    let may_be = receiver.is_never() && receiver.unread_bytes() > 0;
+    let may_be = receiver.is_never() && receiver.unread_bytes() > 0 && !process::is_sandboxed();
     if may_be { tcp::peek_offset(fd) } else { None }
 }
 
@@ -536,6 +558,23 @@ fn raw_recv(fd: c_int, pieces: &mut [sys::IoVec], flags: c_int) -> Ret {
     let mut msg = message(pieces);
     // SAFETY: the program's buffers.
     unsafe { call!(recvmsg, fd, &raw mut msg, flags) }
+}
+
+/// The program's own system call, for the rest of its buffers.
+fn own_recv(fd: c_int, pieces: &mut [IoVec], by: By, flags: c_int) -> Ret {
+    let (first, count) = (pieces.as_mut_ptr(), pieces.len());
+    match (by, &*pieces) {
+        // SAFETY: the program's buffers.
+        (By::Read, [one]) => unsafe { call!(read, fd, one.base, one.len) },
+        // SAFETY: as above.
+        (By::Read, _) => unsafe { call!(readv, fd, first, count) },
+        (By::Recv, _) => raw_recv(fd, pieces, flags),
+        (By::Message, _) => {
+            let mut msg = message(pieces);
+            // SAFETY: as above.
+            unsafe { call!(recvmsg, fd, &raw mut msg, flags) }
+        }
+    }
 }
 
 /// libc's recv: sleeps, is cancelled, restarts as the program's own would.

@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_void};
 
 use crate::entry::{self, Entry};
-use crate::poll::Poll;
+use crate::poll::{Poll, is_readable};
 use crate::sys::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, PollFd};
 use crate::timeout::Timeout;
 use crate::{memory, table};
@@ -84,6 +84,31 @@ impl Sets {
                 None
             }
         }
+    }
+
+    /// By the program's own system call alone, which is told whether it may wait. Nothing comes by ring any
+    /// more but what is unread.
+    pub fn wait_in_sandbox(&self, kernel: impl Fn(bool) -> c_int) -> c_int {
+        let mut readable = [0u64; NAMED_MAX / 64];
+        for fd in self.named().take_while(|&fd| fd < NAMED_MAX) {
+            let has_ring = |conn| is_readable(conn, fd as c_int);
+            let is_it =
+                Self::has(self.read, fd) && entry::conn_of(fd as c_int).is_some_and(has_ring);
+            Self::put(readable.as_mut_ptr(), fd, is_it);
+        }
+        let may_wait = readable.iter().all(|word| *word == 0);
+        let ret = kernel(may_wait);
+        if ret < 0 || may_wait {
+            return ret;
+        }
+        let more = (0..NAMED_MAX).filter(|&fd| {
+            let is_more = Self::has(readable.as_ptr(), fd) && !Self::has(self.read, fd);
+            if is_more {
+                Self::put(self.read, fd, true);
+            }
+            is_more
+        });
+        ret + more.count() as c_int
     }
 
     #[inline(never)]

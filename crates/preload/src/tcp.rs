@@ -6,12 +6,12 @@ use core::ffi::c_int;
 
 use yasmin_call::receive::Ahead;
 
-use crate::real;
 use crate::sys::{
     self, EAGAIN, FIONREAD, IoVec, MsgHdr, PollFd, Ret, SIOCOUTQ, SOL_SOCKET, SOL_TCP, TCP_INFO,
     call,
 };
 use crate::timeout::Timeout;
+use crate::{process, real};
 
 /// Offsets in struct tcp_info (linux/tcp.h).
 pub const BYTES_ACKED: usize = 120;
@@ -290,6 +290,9 @@ pub fn set_peek_offset(fd: c_int, offset: usize) {
 
 /// Sends a reset to the peer; the descriptor stays.
 pub fn reset(fd: c_int) {
+    if process::is_sandboxed() {
+        return;
+    }
     let unspecified = [0u16; 8];
     // SAFETY: an AF_UNSPEC address of 16 bytes: tcp_disconnect.
     unsafe { call!(connect, fd, unspecified.as_ptr(), 16) };

@@ -6,7 +6,7 @@
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
-use crate::c::{check_all_there, compile};
+use crate::c::{check_all_there, check_as_by_tcp, compile};
 
 #[track_caller]
 fn check(how: &str) {
@@ -35,4 +35,11 @@ fn what_there_is_to_forbid() {
     process.finish();
     let bytes = lab.bytes_in_all();
     assert!(bytes.ring > bytes.tcp, "{bytes:?}");
+}
+
+/// What is unread when it begins.
+#[test]
+fn what_is_unread() {
+    let moods = [Knobs::default(), Knobs::at_once(), Knobs::at_once().chaos(100, 5)];
+    assert_eq!(check_as_by_tcp("sandboxed_unread", &moods).len(), 19 * 8);
 }

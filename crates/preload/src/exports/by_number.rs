@@ -83,7 +83,7 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
                 _ => false,
             };
             if may_be {
-                promote::leave_all();
+                promote::enter_sandbox();
             }
             false
         }

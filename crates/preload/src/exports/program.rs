@@ -135,7 +135,7 @@ pub extern "C" fn before_prctl(option: c_int, mode: c_long, filter: c_long) {
     const SECCOMP_MODE_FILTER: c_long = 2;
     // Without a filter it only asks whether the kernel knows such.
     if option == PR_SET_SECCOMP && (mode != SECCOMP_MODE_FILTER || filter != 0) {
-        promote::leave_all();
+        promote::enter_sandbox();
     }
 }
 

@@ -11,7 +11,7 @@ use super::{check, counted, counted_if, entered, piece, piece_cut, receive, tran
 use crate::clock::Since;
 use crate::conn::Conn;
 use crate::entry::Entry;
-use crate::iov::{self, Buffers};
+use crate::iov::{self, Buffers, By};
 use crate::send::Source;
 use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call};
 use crate::table::{self, Way};
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
 
 /// read and readv of no bytes, unlike recv of none, neither wait nor look.
 fn some_bytes(to: Buffers<'_>) -> Option<Buffers<'_>> {
-    (to.len_bytes > 0).then_some(to)
+    (to.len_bytes > 0).then_some(to.by(By::Read))
 }
 
 #[unsafe(no_mangle)]

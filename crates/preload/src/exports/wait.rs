@@ -106,6 +106,14 @@ pub unsafe extern "C" fn select(
     // SAFETY: the program's own arguments.
     let kernel = || unsafe { real::select(count, read, write, except, timeout) };
     let Some(sets) = (Sets { count, read, write, except }).concerning() else { return kernel() };
+    if process::is_sandboxed() {
+        return sets.wait_in_sandbox(|may_wait| {
+            let mut now = TimeSpec::default();
+            let limit = if may_wait { timeout } else { &raw mut now };
+            // SAFETY: as above.
+            unsafe { real::select(count, read, write, except, limit) }
+        });
+    }
     // A timeval: microseconds, which libc accepts unnormalised.
     let limit = if timeout.is_null() {
         Timeout { ns: -1 }
@@ -150,6 +158,14 @@ pub unsafe extern "C" fn pselect(
     let limit = Timeout::from_timespec(timeout).filter(|_| is_mask(mask));
     let (Some(limit), Some(sets)) = (limit, sets.concerning()) else { return kernel() };
     process::refresh();
+    if process::is_sandboxed() {
+        return sets.wait_in_sandbox(|may_wait| {
+            let now = TimeSpec::default();
+            let limit = if may_wait { timeout } else { &raw const now };
+            // SAFETY: as above.
+            unsafe { real::pselect(count, read, write, except, limit, mask) }
+        });
+    }
     sets.wait(limit, mask).unwrap_or_else(kernel)
 }
 
