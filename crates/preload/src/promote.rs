@@ -30,11 +30,16 @@ pub fn leave_all() {
     }
     let saved = sys::errno();
     process::leaves_rings();
+    let mut are_all_left = true;
     for fd in 0..table::end() {
         life::leave_to_others(fd);
         if let Entry::Conn(conn) = entry::get(fd) {
-            life::retires_drained(conn, fd);
+            are_all_left &= life::retires_drained(conn, fd);
         }
+    }
+    if are_all_left {
+        // Children need not close it.
+        broker::leave();
     }
     sys::set_errno(saved);
 }
@@ -57,7 +62,6 @@ pub fn enter_sandbox() {
         }
     }
     set::enter_sandbox();
-    // Children need not close it.
     broker::leave();
     process::enters_sandbox();
     sys::set_errno(saved);
