@@ -15,7 +15,7 @@ use core::ffi::{c_int, c_void};
 
 use crate::sys::{self, call};
 use crate::thread::thread_word;
-use crate::{delayed, fault};
+use crate::{delayed, fault, real};
 
 thread_word! {
     /// So many locks, and `WAITS`.
@@ -42,8 +42,11 @@ const fn bit(signal: c_int) -> u64 {
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: what the thread itself has done.
 const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
+
 /// What libc changes the user with, in all threads: none of them jumps.
-const LIBCS: u64 = bit(33);
+fn libcs() -> u64 {
+    bit(real::SIGNALS.of_all_threads())
+}
 
 /// A lock is about to be taken.
 #[inline]
@@ -92,7 +95,7 @@ pub fn set_mask(mask: u64) {
 
 /// Blocks what the program may send, and returns what was blocked.
 pub fn block_all() -> u64 {
-    let (all, mut before) = (!(bit(32) | bit(33)), 0u64);
+    let (all, mut before) = (!(bit(32) | bit(33) | libcs()), 0u64);
     // SAFETY: as above.
     unsafe { call!(rt_sigprocmask, SIG_SETMASK, &raw const all, &raw mut before, 8) };
     before
@@ -103,7 +106,7 @@ pub fn block_all() -> u64 {
 /// # Safety
 /// The kernel's arguments of a handler.
 pub unsafe extern "C" fn puts_off(signal: c_int, info: *const c_void, context: *mut u64) -> bool {
-    if bit(signal) & (FAULTS | LIBCS) != 0 {
+    if bit(signal) & (FAULTS | libcs()) != 0 {
         return false;
     }
     let Some([_, flags, ..]) = fault::kernel_action(signal).filter(|action| action[0] > SIG_IGN)
@@ -114,7 +117,7 @@ pub unsafe extern "C" fn puts_off(signal: c_int, info: *const c_void, context: *
     // SAFETY: the kernel's struct ucontext.
     let interrupted = unsafe { &mut *context.add(UC_SIGMASK) };
     // Its own signal need not be blocked in a handler.
-    set_mask(!(FAULTS | LIBCS));
+    set_mask(!(FAULTS | libcs()));
     // SAFETY: the kernel wrote a struct siginfo where the handler asked for one.
     let is_sent = unsafe {
         if flags & SA_SIGINFO != 0 {
@@ -132,6 +135,6 @@ pub unsafe extern "C" fn puts_off(signal: c_int, info: *const c_void, context: *
     // it alone knows the thread's own mask.
     mask::set(*interrupted);
     held::set(held::get() | WAITS);
-    *interrupted = !(FAULTS | LIBCS);
+    *interrupted = !(FAULTS | libcs());
     true
 }

@@ -3,7 +3,7 @@
 //! Storey 1: system.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::sys::{
     self, AioRequest, EpollEvent, IoVec, MMsgHdr, MsgHdr, PollFd, SigAction, TimeSpec,
@@ -64,6 +64,30 @@ fn set_of_thread(slot: &AtomicPtr<c_void>, value: c_int) -> Option<c_int> {
     (unsafe { set(value, &raw mut before) } == 0).then_some(before)
 }
 
+/// Which signals libc keeps for itself.
+pub struct Signals {
+    is_musl: AtomicBool,
+}
+
+pub static SIGNALS: Signals = Signals { is_musl: AtomicBool::new(false) };
+
+impl Signals {
+    fn find(&self) {
+        let is_musl = next(b"gnu_get_libc_version\0").is_null();
+        self.is_musl.store(is_musl, Ordering::Relaxed);
+    }
+
+    /// It cancels threads with this one.
+    pub fn of_cancelling(&self) -> c_int {
+        if self.is_musl.load(Ordering::Relaxed) { 33 } else { 32 }
+    }
+
+    /// It has all threads do something with this one.
+    pub fn of_all_threads(&self) -> c_int {
+        self.of_cancelling() + 1
+    }
+}
+
 /// libc's pthread_setcancelstate. Gives the state before.
 pub fn set_cancel_state(state: c_int) -> Option<c_int> {
     set_of_thread(&SETCANCELSTATE, state)
@@ -120,6 +144,7 @@ macro_rules! entries {
 
         /// Looks all of them up, so that no lookup happens in a signal handler later.
         pub fn resolve() {
+            SIGNALS.find();
             TESTCANCEL.store(next(b"pthread_testcancel\0"), Ordering::Relaxed);
             SETCANCELSTATE.store(next(b"pthread_setcancelstate\0"), Ordering::Relaxed);
             SETCANCELTYPE.store(next(b"pthread_setcanceltype\0"), Ordering::Relaxed);

@@ -204,8 +204,6 @@ pub fn replace(
     translate(signal, before)
 }
 
-/// What libc cancels threads with.
-const SIGCANCEL: c_int = 32;
 const ASYNCHRONOUS: c_int = 1;
 
 /// Before pthread_setcanceltype. A thread that may be cancelled at any instruction must not be while it
@@ -219,12 +217,13 @@ pub extern "C" fn before_canceltype(kind: c_int) {
     // The thread that is made has nothing to do with the program's signals.
     let before = held::block_all();
     let is_installed = real::cancels_one();
-    if let Some(mut action) = fault::kernel_action(SIGCANCEL).filter(|_| is_installed) {
+    let signal = real::SIGNALS.of_cancelling();
+    if let Some(mut action) = fault::kernel_action(signal).filter(|_| is_installed) {
         let handler = action[0] as usize;
-        replace(SIGCANCEL, handler, Some(action[1] & SA_RESTART != 0), |entry| {
+        replace(signal, handler, Some(action[1] & SA_RESTART != 0), |entry| {
             if entry != handler {
                 action[0] = entry as u64;
-                fault::set_kernel_action(SIGCANCEL, action);
+                fault::set_kernel_action(signal, action);
             }
             handler
         });

@@ -9,17 +9,28 @@ use yasmin_tests::netns::Net;
 /// Compiles `sources` of this folder to a program or object `name` in `folder`.
 #[track_caller]
 pub fn compile(folder: &Folder, name: &str, sources: &[&str], options: &[&str]) -> PathBuf {
+    compile_with("cc", folder, name, sources, options)
+}
+
+#[track_caller]
+fn compile_with(
+    compiler: &str,
+    folder: &Folder,
+    name: &str,
+    sources: &[&str],
+    options: &[&str],
+) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics");
     let output = folder.path().join(name);
-    let status = Command::new("cc")
+    let status = Command::new(compiler)
         .args(["-O2", "-Wall", "-Werror", "-pthread"])
         .args(options)
         .arg("-o")
         .arg(&output)
         .args(sources.iter().map(|source| here.join(source)))
         .status()
-        .expect("cc");
-    assert!(status.success(), "cc: {status}");
+        .expect(compiler);
+    assert!(status.success(), "{compiler}: {status}");
     output
 }
 
@@ -34,10 +45,23 @@ pub fn check_all_there(name: &str, words: &[&str], moods: &[Knobs]) {
 pub fn check_all_there_with(name: &str, options: &[&str], words: &[&str], moods: &[Knobs]) {
     let folder = Folder::new();
     let program = compile(&folder, name, &[&format!("{name}.c")], options);
+    check_program(name, &program, words, moods);
+}
+
+/// The same, of a program that uses musl.
+#[track_caller]
+pub fn check_all_there_with_musl(name: &str, moods: &[Knobs]) {
+    let folder = Folder::new();
+    let program = compile_with("musl-gcc", &folder, name, &[&format!("{name}.c")], &[]);
+    check_program(name, &program, &[], moods);
+}
+
+#[track_caller]
+fn check_program(name: &str, program: &Path, words: &[&str], moods: &[Knobs]) {
     let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
     for knobs in moods {
         let lab = Lab::new(Net::Loopback, knobs.clone());
-        let mut process = lab.start(name, &lab.a, &program, &words);
+        let mut process = lab.start(name, &lab.a, program, &words);
         let line = process.next_line();
         process.finish();
         assert_eq!(line.as_deref(), Some("all there"), "{words:?}, {knobs:?}");

@@ -8,7 +8,7 @@ use std::path::Path;
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
-use crate::c::{check_all_there, check_as_by_tcp, compile};
+use crate::c::{check_all_there, check_all_there_with_musl, check_as_by_tcp, compile};
 
 /// What `cancel connect` prints.
 #[track_caller]
@@ -48,9 +48,18 @@ fn cancelled_before_the_call() {
     assert!((15..26).contains(&ended), "{lines:#?}");
 }
 
+fn at_any_instruction() -> [Knobs; 4] {
+    let at_once = Knobs::at_once;
+    [Knobs::default(), at_once(), at_once().spin(0), at_once().chaos(100, 3)]
+}
+
 #[test]
 fn cancelled_at_any_instruction() {
-    let at_once = Knobs::at_once;
-    let moods = [Knobs::default(), at_once(), at_once().spin(0), at_once().chaos(100, 3)];
-    check_all_there("cancelled_anywhere", &[], &moods);
+    check_all_there("cancelled_anywhere", &[], &at_any_instruction());
+}
+
+/// musl cancels by another signal.
+#[test]
+fn cancelled_at_any_instruction_of_musl() {
+    check_all_there_with_musl("cancelled_anywhere", &at_any_instruction());
 }
