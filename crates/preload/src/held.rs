@@ -45,7 +45,7 @@ const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
 
 /// What libc changes the user with, in all threads: none of them jumps.
 fn libcs() -> u64 {
-    bit(real::SIGNALS.of_all_threads())
+    bit(real::LIBC.calls_all_by())
 }
 
 /// A lock is about to be taken.

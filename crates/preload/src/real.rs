@@ -64,27 +64,31 @@ fn set_of_thread(slot: &AtomicPtr<c_void>, value: c_int) -> Option<c_int> {
     (unsafe { set(value, &raw mut before) } == 0).then_some(before)
 }
 
-/// Which signals libc keeps for itself.
-pub struct Signals {
+/// Which libc it is.
+pub struct Libc {
     is_musl: AtomicBool,
 }
 
-pub static SIGNALS: Signals = Signals { is_musl: AtomicBool::new(false) };
+pub static LIBC: Libc = Libc { is_musl: AtomicBool::new(false) };
 
-impl Signals {
+impl Libc {
     fn find(&self) {
         let is_musl = next(b"gnu_get_libc_version\0").is_null();
         self.is_musl.store(is_musl, Ordering::Relaxed);
     }
 
-    /// It cancels threads with this one.
-    pub fn of_cancelling(&self) -> c_int {
-        if self.is_musl.load(Ordering::Relaxed) { 33 } else { 32 }
+    pub fn is_musl(&self) -> bool {
+        self.is_musl.load(Ordering::Relaxed)
     }
 
-    /// It has all threads do something with this one.
-    pub fn of_all_threads(&self) -> c_int {
-        self.of_cancelling() + 1
+    /// The signal that it cancels threads with.
+    pub fn cancels_by(&self) -> c_int {
+        if self.is_musl() { 33 } else { 32 }
+    }
+
+    /// The signal that has all threads do something.
+    pub fn calls_all_by(&self) -> c_int {
+        self.cancels_by() + 1
     }
 }
 
@@ -144,7 +148,7 @@ macro_rules! entries {
 
         /// Looks all of them up, so that no lookup happens in a signal handler later.
         pub fn resolve() {
-            SIGNALS.find();
+            LIBC.find();
             TESTCANCEL.store(next(b"pthread_testcancel\0"), Ordering::Relaxed);
             SETCANCELSTATE.store(next(b"pthread_setcancelstate\0"), Ordering::Relaxed);
             SETCANCELTYPE.store(next(b"pthread_setcanceltype\0"), Ordering::Relaxed);

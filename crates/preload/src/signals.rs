@@ -217,7 +217,7 @@ pub extern "C" fn before_canceltype(kind: c_int) {
     // The thread that is made has nothing to do with the program's signals.
     let before = held::block_all();
     let is_installed = real::cancels_one();
-    let signal = real::SIGNALS.of_cancelling();
+    let signal = real::LIBC.cancels_by();
     if let Some(mut action) = fault::kernel_action(signal).filter(|_| is_installed) {
         let handler = action[0] as usize;
         replace(signal, handler, Some(action[1] & SA_RESTART != 0), |entry| {
