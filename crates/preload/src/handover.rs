@@ -178,17 +178,6 @@ pub fn leave_writes(fd: c_int) {
     }
 }
 
-/// libc will read from `fd` by itself, which it cannot do from a ring.
-pub fn leave_reads(fd: c_int) {
-    life::leave_to_others(fd);
-    if let Entry::Conn(conn) = entry::get(fd) {
-        conn.settle(fd);
-        if !life::retires_drained(conn, fd) {
-            tcp::reset(fd);
-        }
-    }
-}
-
 /// A child that borrows this memory gives `fd` another number, which it may leave to the program
 /// that it becomes.
 pub fn lend(fd: c_int) {
@@ -232,7 +221,7 @@ fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Imag
     if image == Image::Missing {
         return;
     }
-    if image == Image::Library && way == Way::Exec {
+    if image == Image::Library && way == Way::Exec && !is_input(conn) {
         await_others(conn, until_ns);
     }
     let is_heir = image == Image::Library && leaves(conn, fd, way);
@@ -311,10 +300,17 @@ pub fn keeps_unread(conn: &'static Conn, fd: c_int) {
     }
 }
 
+/// Whether it is the program's standard input, and so that program's to read, whoever else has the socket.
+fn is_input(conn: &Conn) -> bool {
+    conn.is_at(0)
+}
+
 /// Has the next program inherit what is unread. False: it stays here.
 fn leaves(conn: &'static Conn, fd: c_int, way: Way) -> bool {
     // A child that borrows this memory has numbers of its own.
-    let Some(number) = residue_for(conn, fd, way != Way::Borrowed, false) else { return false };
+    let is_own = way != Way::Borrowed;
+    let leaves_others = way == Way::Exec && is_input(conn);
+    let Some(number) = residue_for(conn, fd, is_own, leaves_others) else { return false };
     residue::set_inherited(number, true);
     true
 }

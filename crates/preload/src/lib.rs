@@ -69,6 +69,7 @@ mod settings;
 mod signals;
 mod slab;
 mod spin;
+mod stdio;
 mod sys;
 mod table;
 mod tcp;

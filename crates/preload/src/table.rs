@@ -480,7 +480,13 @@ pub fn set_candidate_at(fd: c_int, candidate: Candidate, sent: u32, received: u3
     store(fd, candidate.0);
 }
 
+/// Not 0: a stream of stdio's, standard input above all, may have bytes unread in a ring.
+pub static STREAMS: AtomicU32 = AtomicU32::new(0);
+
 pub fn set_conn(fd: c_int, address: usize) {
+    if fd == 0 {
+        STREAMS.store(1, Ordering::Release);
+    }
     store(fd, conn_raw(address));
 }
 

@@ -7,7 +7,54 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{config, fault, fork, handover, options, process, real, signals, sys, text};
+use crate::{
+    config, fault, fork, handover, options, process, real, signals, stdio, sys, table, text,
+};
+
+/// All argument registers; seven words and 128 bytes keep rsp aligned.
+macro_rules! keep_arguments {
+    () => {
+        "push rdi
+        push rsi
+        push rdx
+        push rcx
+        push r8
+        push r9
+        push rax
+        sub rsp, 128
+        movups [rsp], xmm0
+        movups [rsp + 16], xmm1
+        movups [rsp + 32], xmm2
+        movups [rsp + 48], xmm3
+        movups [rsp + 64], xmm4
+        movups [rsp + 80], xmm5
+        movups [rsp + 96], xmm6
+        movups [rsp + 112], xmm7"
+    };
+}
+
+/// libc's function, with them.
+macro_rules! go_on {
+    () => {
+        "movups xmm0, [rsp]
+        movups xmm1, [rsp + 16]
+        movups xmm2, [rsp + 32]
+        movups xmm3, [rsp + 48]
+        movups xmm4, [rsp + 64]
+        movups xmm5, [rsp + 80]
+        movups xmm6, [rsp + 96]
+        movups xmm7, [rsp + 112]
+        add rsp, 128
+        pop rax
+        pop r9
+        pop r8
+        pop rcx
+        pop rdx
+        pop rsi
+        pop rdi
+        jmp qword ptr [rip + {slot}]"
+    };
+}
 
 macro_rules! trampolines {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
@@ -19,14 +66,8 @@ macro_rules! trampolines {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub extern "C" fn $name() {
-            // All argument registers are kept; seven words and 128 bytes keep rsp aligned.
             core::arch::naked_asm!(
-                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                "sub rsp, 128",
-                "movups [rsp], xmm0", "movups [rsp + 16], xmm1",
-                "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
-                "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5",
-                "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
+                keep_arguments!(),
                 // A seventh argument for the hook: where the program's return address lies.
                 "lea rax, [rsp + 184]", "push rax", "push rax",
                 "call {hook}",
@@ -36,13 +77,7 @@ macro_rules! trampolines {
                 "jne 2f",
                 "call {resolve}",
                 "2:",
-                "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]",
-                "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
-                "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]",
-                "movups xmm6, [rsp + 96]", "movups xmm7, [rsp + 112]",
-                "add rsp, 128",
-                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                "jmp qword ptr [rip + {slot}]",
+                go_on!(),
                 hook = sym $hook,
                 resolve = sym resolve,
                 slot = sym $slot,
@@ -53,6 +88,7 @@ macro_rules! trampolines {
         pub extern "C" fn resolve() {
             $($slot.store(real::next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
             SYSCALL.store(real::next(b"syscall\0"), Ordering::Relaxed);
+            resolve_readers();
         }
     };
 }
@@ -85,7 +121,6 @@ trampolines! {
     __vdprintf_chk, VDPRINTF_CHK, stdio_writes;
     backtrace_symbols_fd, BACKTRACE, report_writes;
     __backtrace_symbols_fd, BACKTRACE_TOO, report_writes;
-    fdopen, FDOPEN, stdio_opens;
     fclose, FCLOSE, stdio_closes;
     freopen, FREOPEN, stdio_reopens;
     freopen64, FREOPEN64, stdio_reopens;
@@ -104,22 +139,10 @@ extern "C" fn report_writes(_: usize, _: c_int, fd: c_int) {
     handover::leave_writes(fd);
 }
 
-extern "C" fn stdio_opens(fd: c_int, mode: *const c_char) {
-    if mode.is_null() {
-        return;
-    }
-    // SAFETY: a C string, by fdopen's contract.
-    let mode = unsafe { core::ffi::CStr::from_ptr(mode) }.to_bytes();
-    if mode.first() == Some(&b'r') || mode.contains(&b'+') {
-        handover::leave_reads(fd);
-    } else {
-        handover::leave_writes(fd);
-    }
-}
-
 extern "C" fn stdio_closes(stream: *mut c_void) {
     let saved = sys::errno();
     if !stream.is_null() {
+        stdio::closes(stream);
         // SAFETY: an open stream, by fclose's contract.
         options::closes(unsafe { real::fileno(stream) });
     }
@@ -128,6 +151,94 @@ extern "C" fn stdio_closes(stream: *mut c_void) {
 
 extern "C" fn stdio_reopens(_: *const c_char, _: *const c_char, stream: *mut c_void) {
     stdio_closes(stream);
+}
+
+/// Entries of functions that are called for each byte: they look first whether there is anything to do.
+macro_rules! readers {
+    ($($name:ident, $slot:ident, $hook:path;)*) => {
+        $(
+        static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+        /// libc's function of this name, once the stream that it reads has what is unread in a ring.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "cmp dword ptr [rip + {streams}], 0",
+                "jne 2f",
+                "cmp qword ptr [rip + {slot}], 0",
+                "je 2f",
+                "jmp qword ptr [rip + {slot}]",
+                "2:",
+                keep_arguments!(),
+                "call {hook}",
+                "cmp qword ptr [rip + {slot}], 0",
+                "jne 3f",
+                "call {resolve}",
+                "3:",
+                go_on!(),
+                hook = sym $hook,
+                resolve = sym resolve_readers,
+                streams = sym table::STREAMS,
+                slot = sym $slot,
+            )
+        }
+        )*
+
+        pub extern "C" fn resolve_readers() {
+            $($slot.store(real::next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
+        }
+    };
+}
+
+readers! {
+    fgetc, FGETC, stdio::before_reading;
+    fgetc_unlocked, FGETC_UNLOCKED, stdio::before_reading;
+    getc, GETC, stdio::before_reading;
+    _IO_getc, IO_GETC, stdio::before_reading;
+    getc_unlocked, GETC_UNLOCKED, stdio::before_reading;
+    getw, GETW, stdio::before_reading;
+    __uflow, UFLOW, stdio::before_reading;
+    __underflow, UNDERFLOW, stdio::before_reading;
+    fgets, FGETS, stdio::before_reading;
+    fgets_unlocked, FGETS_UNLOCKED, stdio::before_reading;
+    __fgets_chk, FGETS_CHK, stdio::before_reading;
+    __fgets_unlocked_chk, FGETS_UNLOCKED_CHK, stdio::before_reading;
+    fread, FREAD, stdio::before_reading;
+    fread_unlocked, FREAD_UNLOCKED, stdio::before_reading;
+    __fread_chk, FREAD_CHK, stdio::before_reading;
+    __fread_unlocked_chk, FREAD_UNLOCKED_CHK, stdio::before_reading;
+    getline, GETLINE, stdio::before_reading;
+    getdelim, GETDELIM, stdio::before_reading;
+    __getdelim, GETDELIM_TOO, stdio::before_reading;
+    fscanf, FSCANF, stdio::before_reading;
+    vfscanf, VFSCANF, stdio::before_reading;
+    __isoc99_fscanf, FSCANF_99, stdio::before_reading;
+    __isoc99_vfscanf, VFSCANF_99, stdio::before_reading;
+    __isoc23_fscanf, FSCANF_23, stdio::before_reading;
+    __isoc23_vfscanf, VFSCANF_23, stdio::before_reading;
+    fgetwc, FGETWC, stdio::before_reading_wide;
+    fgetwc_unlocked, FGETWC_UNLOCKED, stdio::before_reading_wide;
+    getwc, GETWC, stdio::before_reading_wide;
+    getwc_unlocked, GETWC_UNLOCKED, stdio::before_reading_wide;
+    fgetws, FGETWS, stdio::before_reading_wide;
+    fgetws_unlocked, FGETWS_UNLOCKED, stdio::before_reading_wide;
+    fwscanf, FWSCANF, stdio::before_reading_wide;
+    vfwscanf, VFWSCANF, stdio::before_reading_wide;
+    getchar, GETCHAR, stdio::before_reading_input;
+    getchar_unlocked, GETCHAR_UNLOCKED, stdio::before_reading_input;
+    gets, GETS, stdio::before_reading_input;
+    __gets_chk, GETS_CHK, stdio::before_reading_input;
+    scanf, SCANF, stdio::before_reading_input;
+    vscanf, VSCANF, stdio::before_reading_input;
+    __isoc99_scanf, SCANF_99, stdio::before_reading_input;
+    __isoc99_vscanf, VSCANF_99, stdio::before_reading_input;
+    __isoc23_scanf, SCANF_23, stdio::before_reading_input;
+    __isoc23_vscanf, VSCANF_23, stdio::before_reading_input;
+    getwchar, GETWCHAR, stdio::before_reading_wide_input;
+    getwchar_unlocked, GETWCHAR_UNLOCKED, stdio::before_reading_wide_input;
+    wscanf, WSCANF, stdio::before_reading_wide_input;
+    vwscanf, VWSCANF, stdio::before_reading_wide_input;
 }
 
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

@@ -7,6 +7,7 @@ use yasmin_tests::netns::Net;
 use yasmin_tests::peer;
 use yasmin_tests::script::Duo;
 
+use crate::c::check_as_by_tcp;
 use crate::check;
 use crate::programs::goes_on;
 
@@ -412,13 +413,21 @@ fn unread_bytes_passed_over_a_named_socket() {
     }
 }
 
-/// stdio cannot read from a ring either.
+/// stdio does not read from a ring: its stream gets what is unread.
 #[test]
 fn unread_bytes_before_stdio() {
-    let Some(mut duo) = on_rings() else { return };
-    duo.warm("C");
-    duo.a("send C 5000");
-    assert_eq!(duo.b("recv C 10 - fread"), "ECONNRESET");
+    check(|duo| {
+        duo.warm("C");
+        duo.a("send C 5000");
+        duo.b("recv C 10 - fread");
+    });
+}
+
+/// A connection that other programs get as their standard input, by every way of starting and of reading.
+#[test]
+fn unread_bytes_of_standard_input() {
+    let moods = [Knobs::default(), Knobs::default().chaos(100, 3)];
+    assert_eq!(check_as_by_tcp("standard_input", &moods).len(), 5 * 12);
 }
 
 /// A static program, which no environment gives the library: drained it has all, else a reset.

@@ -31,8 +31,9 @@ aliases! {
     __poll = wait::poll;
     __select = wait::select;
     __sigaction = super::signal::sigaction;
-    _IO_fdopen = trampoline::fdopen;
+    _IO_fdopen = stream::fdopen;
     _IO_popen = trampoline::popen;
+    __vfscanf = trampoline::vfscanf;
     __vfork = trampoline::vfork;
     __clone = fork::clone;
 }
