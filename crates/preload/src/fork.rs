@@ -50,6 +50,7 @@ extern "C" fn before_fork() {
                 life::counts_once_more(fd);
             }
             Entry::Conn(conn) => {
+                handover::before_fork(conn, fd);
                 // Another thread may close it.
                 let Some(_pin) = conn.pin(fd) else { continue };
                 conn.share_between_steps(fd);

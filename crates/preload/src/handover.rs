@@ -24,6 +24,7 @@ use yasmin_channel::side::FOREIGN;
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::image::Image;
+use crate::set::hot::is_kernels;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
 use crate::{clock, filter, holders, life, process, promote, residue, set, table, tcp};
 
@@ -72,6 +73,29 @@ pub fn before_exec(image: impl Fn() -> Image) {
             }
             _ => {}
         }
+    }
+}
+
+/// Before a fork: the child may become a program that reads on where this one stopped, while this one holds
+/// the socket, too. Of a connection that an exec would leave open, what is unread by now becomes a residue,
+/// which all of them share, and nothing more comes by ring until somebody receives.
+pub fn before_fork(conn: &'static Conn, fd: c_int) {
+    let lock = || conn.lock_rx(fd).ok().map(|rx| (rx, conn.receiver()));
+    let is_kernels = || lock().is_none_or(|(_rx, receiver)| is_kernels(&receiver));
+    if process::is_sandboxed() || is_kernels() || closes_on_exec(fd) {
+        return;
+    }
+    let is_unread = lock().is_some_and(|(_rx, receiver)| {
+        conn.park_rx(&receiver);
+        receiver.unread_bytes() > 0
+    });
+    if !is_unread {
+        return;
+    }
+    conn.park_for_good(fd);
+    conn.settle(fd);
+    if !life::retires_drained(conn, fd) {
+        let _ = residue_for(conn, fd, true, false);
     }
 }
 

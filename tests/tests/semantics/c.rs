@@ -70,9 +70,11 @@ fn check_program(name: &str, program: &Path, words: &[&str], moods: &[Knobs]) {
 }
 
 /// Runs the C program NAME.c by TCP and in each mood: it prints the same lines, and some of its bytes
-/// went by ring. Gives the lines.
+/// went by ring. Gives the lines. On a busy machine TCP itself does not always do the same: where lines
+/// differ, both run again, twice at most, and each line has to be one that TCP gave.
 #[track_caller]
 pub fn check_as_by_tcp(name: &str, moods: &[Knobs]) -> Vec<String> {
+    const AGAIN: usize = 2;
     let folder = Folder::new();
     let program = compile(&folder, name, &[&format!("{name}.c")], &[]);
     let play = |lab: &Lab| -> Vec<String> {
@@ -82,12 +84,21 @@ pub fn check_as_by_tcp(name: &str, moods: &[Knobs]) -> Vec<String> {
         lab.assert_some_by_ring(lab.bytes_in_all().ring);
         lines
     };
-    let expected = play(&Lab::plain(Net::Loopback));
+    let by_tcp = || play(&Lab::plain(Net::Loopback));
+    let mut known = vec![by_tcp()];
     for knobs in moods {
-        let got = play(&Lab::new(Net::Loopback, knobs.clone()));
-        let differ = expected.iter().zip(&got).filter(|(by_tcp, here)| by_tcp != here);
-        assert_eq!(differ.collect::<Vec<_>>(), [], "by TCP, and with {knobs:?}");
-        assert_eq!(expected.len(), got.len(), "{knobs:?}");
+        for turn in 0..=AGAIN {
+            let got = play(&Lab::new(Net::Loopback, knobs.clone()));
+            assert_eq!(known[0].len(), got.len(), "{knobs:?}");
+            let is_known = |at: usize| known.iter().any(|lines| lines[at] == got[at]);
+            let differ = (0..got.len()).filter(|&at| !is_known(at));
+            let differ: Vec<_> = differ.map(|at| (&known[0][at], &got[at])).collect();
+            if differ.is_empty() {
+                break;
+            }
+            assert!(turn < AGAIN, "by TCP, and with {knobs:?}: {differ:#?}");
+            known.push(by_tcp());
+        }
     }
-    expected
+    known.swap_remove(0)
 }

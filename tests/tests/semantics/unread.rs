@@ -413,6 +413,24 @@ fn unread_bytes_passed_over_a_named_socket() {
     }
 }
 
+/// Who forks has the socket beside the program that its child becomes, and both read what is unread.
+#[test]
+fn unread_bytes_of_a_parent_and_its_childs_program() {
+    check(|duo| {
+        duo.warm("C");
+        duo.b("cloexec C 0");
+        duo.a("send C 5000");
+        duo.b("fork P");
+        duo.b("in P exec");
+        duo.b("in P recv C 1000");
+        duo.b("recv C 1000");
+        duo.b("in P recv C 1000");
+        duo.a("send C 3000");
+        duo.b("in P close C");
+        duo.b("recv C 5000");
+    });
+}
+
 /// stdio does not read from a ring: its stream gets what is unread.
 #[test]
 fn unread_bytes_before_stdio() {

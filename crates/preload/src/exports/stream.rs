@@ -177,10 +177,12 @@ pub unsafe extern "C" fn writev(fd: c_int, pieces: *const IoVec, count: c_int) -
 /// flag that this library does not.
 fn stream_flags(fd: c_int, offset: i64, flags: c_int) -> Option<c_int> {
     const RWF_NOWAIT: c_int = 8;
+    // RWF_HIPRI, DSYNC, SYNC and APPEND: of files.
+    const FILES: c_int = 1 | 2 | 4 | 0x10;
     if offset != -1 {
         return None;
     }
-    match flags {
+    match flags & !FILES {
         0 => Some(0),
         RWF_NOWAIT => Some(MSG_DONTWAIT),
         _ => {
