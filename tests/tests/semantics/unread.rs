@@ -250,6 +250,8 @@ fn unread_bytes_come_before_a_plain_program_reads_on() {
     duo.warm("C");
     duo.b("cloexec C 0");
     duo.b("fork P");
+    // The fork has parked it.
+    duo.round_trips("C", 8);
     // No more than the smallest ring holds, or TCP has some already.
     duo.a("send C 900");
     assert_eq!(duo.b("in P exec plain"), "ok");
