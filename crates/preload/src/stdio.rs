@@ -3,8 +3,8 @@
 //!
 //! Standard input may be such a connection, inherited or put there, and so may a stream of fdopen. Before
 //! such a stream is read for the first time, what is unread is pushed back into it (ungetc(3)), as if it
-//! had been read. glibc's streams take any number of bytes. Where they cannot go there, the connection is
-//! reset: the stream would go on behind a gap.
+//! had been read: glibc's streams take any number of bytes. musl's are given a buffer. Where they cannot go
+//! there, the connection is reset: the stream would go on behind a gap.
 //!
 //! Storey 5: calls.
 
@@ -118,29 +118,38 @@ fn pour(stream: *mut c_void, width: Width) {
     sys::set_errno(saved);
 }
 
+/// In glibc and in musl the addresses of the next byte and of the end stand behind a FILE's flags.
+fn ahead(stream: *mut c_void) -> [*mut usize; 2] {
+    [1, 2].map(|word| stream.cast::<usize>().wrapping_add(word))
+}
+
 /// Whether all that was read into it was taken.
 fn is_empty(stream: *mut c_void) -> bool {
-    // In glibc and in musl the next byte's address, and the end, stand behind the flags.
-    let [next, end] = [1, 2].map(|word| stream.cast::<usize>().wrapping_add(word));
+    let [next, end] = ahead(stream);
     // SAFETY: inside a FILE.
     unsafe { next.read() == end.read() }
 }
 
 /// `None`: not all of it could go there.
 fn pour_all(conn: &'static Conn, fd: c_int, stream: *mut c_void) -> Option<()> {
-    /// musl's UNGET.
-    const MUSL_MOST: usize = 8;
     let unread = recv::unread_at(conn, fd);
-    if real::LIBC.is_musl() && unread > MUSL_MOST {
-        return None;
-    }
-    let unget = real::next(b"ungetc\0");
-    if unget.is_null() {
-        return None;
-    }
     let base = sys::map_private(unread)?;
-    let got = take_all(conn, fd, base, unread);
-    if got == unread {
+    if take_all(conn, fd, base, unread) < unread {
+        return None;
+    }
+    if real::LIBC.is_musl() {
+        // It reads to the end and then into its own buffer; ungetc takes eight bytes.
+        let [next, end] = ahead(stream);
+        // SAFETY: inside a FILE; what was mapped stays.
+        unsafe {
+            next.write(base as usize);
+            end.write(base as usize + unread);
+        }
+    } else {
+        let unget = real::next(b"ungetc\0");
+        if unget.is_null() {
+            return None;
+        }
         for at in (0..unread).rev() {
             // SAFETY: libc's ungetc; inside the mapping.
             unsafe {
@@ -148,11 +157,11 @@ fn pour_all(conn: &'static Conn, fd: c_int, stream: *mut c_void) -> Option<()> {
                 unget(c_int::from(base.add(at).read()), stream);
             }
         }
-        life::retires_drained(conn, fd);
+        // SAFETY: mapped above.
+        unsafe { sys::unmap(base, unread) };
     }
-    // SAFETY: mapped above.
-    unsafe { sys::unmap(base, unread) };
-    (got == unread).then_some(())
+    life::retires_drained(conn, fd);
+    Some(())
 }
 
 /// Receives `len` bytes, which are there or on their way, into `to`. Returns how many it got.

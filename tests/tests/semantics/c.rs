@@ -74,9 +74,15 @@ fn check_program(name: &str, program: &Path, words: &[&str], moods: &[Knobs]) {
 /// differ, both run again, twice at most, and each line has to be one that TCP gave.
 #[track_caller]
 pub fn check_as_by_tcp(name: &str, moods: &[Knobs]) -> Vec<String> {
+    check_as_by_tcp_with("cc", name, moods)
+}
+
+/// The same, with `musl-gcc` for the compiler or another one.
+#[track_caller]
+pub fn check_as_by_tcp_with(compiler: &str, name: &str, moods: &[Knobs]) -> Vec<String> {
     const AGAIN: usize = 2;
     let folder = Folder::new();
-    let program = compile(&folder, name, &[&format!("{name}.c")], &[]);
+    let program = compile_with(compiler, &folder, name, &[&format!("{name}.c")], &[]);
     let play = |lab: &Lab| -> Vec<String> {
         let mut process = lab.start(name, &lab.a, &program, &[]);
         let lines = std::iter::from_fn(|| process.next_line()).collect();

@@ -34,6 +34,8 @@ static const char *starts[] = { "fork", "vfork", "posix_spawn", "fork, and kept"
 
 enum { WARM = 60, LEN = 64, FIRST = 3000, SECOND = 300 };
 
+static FILE *input;
+
 static void reads_line(int way, char *line, int room)
 {
 	char *other = NULL;
@@ -71,7 +73,7 @@ static void reads_line(int way, char *line, int room)
 		if (!stream || !fgets(line, room, stream))
 			strcpy(line, "none");
 		/* This one has read on. */
-		stdin = stream;
+		input = stream;
 		break;
 	case BY_READ:
 		while (read(0, line + n, 1) == 1 && line[n] != '\n')
@@ -95,8 +97,9 @@ static int says(int way)
 {
 	char line[4000] = "", next[4000] = "";
 
+	input = stdin;
 	reads_line(way, line, sizeof(line));
-	if (!fgets(next, sizeof(next), stdin))
+	if (!fgets(next, sizeof(next), input))
 		strcpy(next, "none");
 	next[strcspn(next, "\n")] = 0;
 	printf("%zu %.4s, then %zu %.4s\n", strlen(line), line, strlen(next), next);

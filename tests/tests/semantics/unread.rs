@@ -7,7 +7,7 @@ use yasmin_tests::netns::Net;
 use yasmin_tests::peer;
 use yasmin_tests::script::Duo;
 
-use crate::c::check_as_by_tcp;
+use crate::c::check_as_by_tcp_with;
 use crate::check;
 use crate::programs::goes_on;
 
@@ -447,7 +447,9 @@ fn unread_bytes_before_stdio() {
 #[test]
 fn unread_bytes_of_standard_input() {
     let moods = [Knobs::default(), Knobs::default().chaos(100, 3)];
-    assert_eq!(check_as_by_tcp("standard_input", &moods).len(), 5 * 12);
+    for compiler in ["cc", "musl-gcc"] {
+        assert_eq!(check_as_by_tcp_with(compiler, "standard_input", &moods).len(), 5 * 12);
+    }
 }
 
 /// A static program, which no environment gives the library: drained it has all, else a reset.
