@@ -105,17 +105,34 @@ fn pour(stream: *mut c_void, width: Width) {
     let saved = sys::errno();
     // SAFETY: an open stream, by the contract of the function that is to read it.
     let fd = unsafe { real::fileno(stream) };
-    if let Entry::Conn(conn) = entry::get(fd)
-        && is_empty(stream)
-    {
-        conn.settle(fd);
-        if !life::retires_drained(conn, fd)
-            && (width == Width::Wide || pour_all(conn, fd, stream).is_none())
+    if matches!(entry::get(fd), Entry::Conn(_)) {
+        // Of several threads one takes what is unread; the others find it in the stream.
+        call_with(b"flockfile\0", stream);
+        if let Entry::Conn(conn) = entry::get(fd)
+            && is_empty(stream)
         {
-            tcp::reset(fd);
+            conn.settle(fd);
+            if !life::retires_drained(conn, fd)
+                && (width == Width::Wide || pour_all(conn, fd, stream).is_none())
+            {
+                tcp::reset(fd);
+            }
         }
+        call_with(b"funlockfile\0", stream);
     }
     sys::set_errno(saved);
+}
+
+/// libc's function `name`, which takes a stream alone.
+fn call_with(name: &[u8], stream: *mut c_void) {
+    let at = real::next(name);
+    if !at.is_null() {
+        // SAFETY: libc's function, of an open stream.
+        unsafe {
+            let function: extern "C" fn(*mut c_void) = core::mem::transmute(at);
+            function(stream);
+        }
+    }
 }
 
 /// In glibc and in musl the addresses of the next byte and of the end stand behind a FILE's flags.
