@@ -12,9 +12,6 @@ REASONS = {
     "where it is the other one), and rings come before the kernel's part",
     "http/bad_request": "the test gives itself 10 ms, and the call that offers waits up to 50 ms for its "
     "channel in these two ways; with a wait of 3 ms it passes",
-    "test.test_poplib.TestPOP3_TLSClass.test_too_long_lines": "the test's server takes a part of a TLS record for an "
-    "error, and 2 KB do not fit a new channel's ring of 1 KiB, so that they come in two pieces now and then; with "
-    "`yasmind --first-class 6` it passes 20 times of 20, else 15 times",
 }
 # Without TLS in the kernel these are tests of TCP.
 MORE = (

@@ -274,6 +274,10 @@ impl Sink for World {
         true
     }
 
+    fn awaits_larger(&mut self, _write: &Write, _len: usize) -> bool {
+        false
+    }
+
     fn health(&mut self, write: Option<&Write>) -> Health {
         if self.is_over {
             return Health::Over;

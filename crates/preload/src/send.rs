@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use yasmin_call::answer;
 use yasmin_call::send::{Asks, Health, Opening, Send, Sink};
 use yasmin_ring::{Broken, Pages, Publish, Room, Sender, Stamp, Write};
-use yasmin_wire::layout::MIN_PAGED_CLASS;
+use yasmin_wire::layout::{MIN_PAGED_CLASS, class_bytes};
 
 use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, Vectors};
@@ -30,6 +30,11 @@ const TCP_AGAIN_US: u64 = 1_000_000;
 
 /// After this many full rings it asks for a larger one.
 const FULL_BEFORE_GROWTH: u32 = 2;
+
+/// So many sends that the ring does not hold as a whole go by TCP, and all of them for so long, in
+/// microseconds. Where there is no memory for a larger one by then, they come in parts.
+const GROWS_WITHIN: u32 = 16;
+const GROWS_WITHIN_US: u64 = 50_000;
 
 /// By how much a ring with pages of its own grows at once: to 16 times its size. All of it is
 /// touched then, so not at once to the most; and each growth costs two parks, so not in smaller
@@ -302,6 +307,18 @@ impl Sink for Locked<'_, '_> {
 
     fn is_grown(&self) -> bool {
         self.sender.class() >= self.io.conn.max_class()
+    }
+
+    fn awaits_larger(&mut self, write: &Write, len: usize) -> bool {
+        let (class, most) = (write.class(), self.io.conn.max_class());
+        if len <= class_bytes(class) as usize || class >= most {
+            return false;
+        }
+        let fits = |class: &u8| class_bytes(*class) as usize >= len;
+        let wanted = (MIN_PAGED_CLASS..most).find(fits).unwrap_or(most);
+        self.sender.want_class(wanted);
+        let (count, since) = self.io.conn.tx.is_too_small(class);
+        count <= GROWS_WITHIN || clock::ticks().wrapping_sub(since) < clock::us(GROWS_WITHIN_US)
     }
 
     /// A side that only sends learns here, and only here, that its peer is gone.

@@ -48,6 +48,11 @@ impl Write {
     pub fn opens(&self) -> bool {
         matches!(self.expected.state, State::Offered)
     }
+
+    /// Class of the ring.
+    pub fn class(&self) -> u8 {
+        self.expected.class
+    }
 }
 
 /// To copy so many bytes in vain costs about what the look saves that would have told.

@@ -8,6 +8,7 @@ use yasmin_tests::netns::Net;
 use yasmin_tests::peer;
 use yasmin_tests::script::{Duo, compare_in};
 
+use crate::c::check_all_there;
 use crate::{check, check_alone};
 
 const SENDS: [&str; 6] = ["__write", "__send", "pwritev64v2", "aio", "list", "kernelaio"];
@@ -349,4 +350,12 @@ fn passed_over_a_unix_socket_that_was_accepted() {
         duo.b("in P send C 10");
         duo.a("recv C 10");
     });
+}
+
+/// Also of the first messages that a new channel's ring would not hold.
+#[test]
+fn one_receive_takes_one_send() {
+    let at_once = Knobs::at_once;
+    let moods = [Knobs::default(), at_once(), at_once().spin(0), at_once().chaos(100, 3)];
+    check_all_there("whole", &[], &moods);
 }

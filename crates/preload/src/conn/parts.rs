@@ -70,6 +70,9 @@ pub struct TxHalf {
     pub tcp_sent_at: AtomicU64,
     /// How often the ring was full, below the class that it had then.
     full: AtomicU32,
+    /// How often the ring was too small for a send, below the class that it had then, and the ticks of the first.
+    small: AtomicU32,
+    small_at: AtomicU64,
     pub spin: Backoff,
     /// The last bytes sent by TCP asked for more to follow (MSG_MORE).
     pub more_follows: AtomicU32,
@@ -79,25 +82,40 @@ pub struct TxHalf {
     pub shown_cpu: AtomicU32,
 }
 
-/// Where the class stands in `full`.
+/// Where the class stands in `full` and `small`.
 const CLASS_SHIFT: u32 = 24;
+
+/// Counts one more of `class`, from 1 on.
+fn count(counted: &AtomicU32, class: u8) -> u32 {
+    let known = counted.load(Ordering::Relaxed);
+    let begun = u32::from(class) << CLASS_SHIFT;
+    let next = if known >> CLASS_SHIFT == u32::from(class) { known } else { begun } + 1;
+    // Stays below the class.
+    if next >> CLASS_SHIFT == u32::from(class) {
+        counted.store(next, Ordering::Relaxed);
+    }
+    next - begun
+}
 
 impl TxHalf {
     /// The ring of `class` is full: the how manyth time. For one sender at a time.
     pub fn filled(&self, class: u8) -> u32 {
-        let known = self.full.load(Ordering::Relaxed);
-        let begun = u32::from(class) << CLASS_SHIFT;
-        let next = if known >> CLASS_SHIFT == u32::from(class) { known } else { begun } + 1;
-        // Stays below the class.
-        if next >> CLASS_SHIFT == u32::from(class) {
-            self.full.store(next, Ordering::Relaxed);
+        count(&self.full, class)
+    }
+
+    /// The ring of `class` does not hold a send: the how manyth time, and the ticks of the first. For one sender
+    /// at a time.
+    pub fn is_too_small(&self, class: u8) -> (u32, u64) {
+        let count = count(&self.small, class);
+        if count == 1 {
+            self.small_at.store(clock::ticks(), Ordering::Relaxed);
         }
-        next - begun
+        (count, self.small_at.load(Ordering::Relaxed))
     }
 
     pub fn reset(&self) {
         self.spin.reset();
-        zero([&self.ends_seen, &self.full, &self.more_follows]);
+        zero([&self.ends_seen, &self.full, &self.more_follows, &self.small]);
         self.looked_at.store(0, Ordering::Relaxed);
         self.compared_at.store(0, Ordering::Relaxed);
         self.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
