@@ -80,6 +80,10 @@ enum Width {
 }
 
 fn reads<const COUNT: usize>(arguments: [usize; COUNT], width: Width) {
+    if STREAMS.load(Ordering::Acquire) == 0 {
+        // Only the function was to be found.
+        return;
+    }
     process::refresh();
     if process::is_borrowed() {
         return;

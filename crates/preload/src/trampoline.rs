@@ -88,7 +88,6 @@ macro_rules! trampolines {
         pub extern "C" fn resolve() {
             $($slot.store(real::next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
             SYSCALL.store(real::next(b"syscall\0"), Ordering::Relaxed);
-            resolve_readers();
         }
     };
 }
@@ -153,11 +152,26 @@ extern "C" fn stdio_reopens(_: *const c_char, _: *const c_char, stream: *mut c_v
     stdio_closes(stream);
 }
 
+/// libc's function of a name, found when it is called for the first time: a name that libc does not have must not
+/// be looked for, since the linker then allocates memory, which may be what is under way.
+#[repr(C)]
+struct Found {
+    at: AtomicPtr<c_void>,
+    name: &'static [u8],
+}
+
+extern "C" fn find(found: &Found) {
+    found.at.store(real::next(found.name), Ordering::Relaxed);
+}
+
 /// Entries of functions that are called for each byte: they look first whether there is anything to do.
 macro_rules! readers {
     ($($name:ident, $slot:ident, $hook:path;)*) => {
         $(
-        static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+        static $slot: Found = Found {
+            at: AtomicPtr::new(core::ptr::null_mut()),
+            name: concat!(stringify!($name), "\0").as_bytes(),
+        };
 
         /// libc's function of this name, once the stream that it reads has what is unread in a ring.
         #[unsafe(no_mangle)]
@@ -174,20 +188,17 @@ macro_rules! readers {
                 "call {hook}",
                 "cmp qword ptr [rip + {slot}], 0",
                 "jne 3f",
-                "call {resolve}",
+                "lea rdi, [rip + {slot}]",
+                "call {find}",
                 "3:",
                 go_on!(),
                 hook = sym $hook,
-                resolve = sym resolve_readers,
+                find = sym find,
                 streams = sym table::STREAMS,
                 slot = sym $slot,
             )
         }
         )*
-
-        pub extern "C" fn resolve_readers() {
-            $($slot.store(real::next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
-        }
     };
 }
 
