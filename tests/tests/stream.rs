@@ -144,7 +144,8 @@ fn matrix_on_loopback_with_chaos() {
 
 #[test]
 fn matrix_between_namespaces_with_chaos() {
-    matrix(Net::Netns, &Knobs::at_once().chaos(200, 2).first_class(1), 1);
+    // Of a smaller ring a busy machine gives one send in a hundred: what it does not hold goes by TCP.
+    matrix(Net::Netns, &Knobs::at_once().chaos(200, 2).first_class(3), 1);
 }
 
 /// Parked at random, a connection carries one ring at a time: of the smallest ones nobody can say
