@@ -70,9 +70,6 @@ pub struct TxHalf {
     pub tcp_sent_at: AtomicU64,
     /// How often the ring was full, below the class that it had then.
     full: AtomicU32,
-    /// How often the ring was too small for a send, below the class that it had then, and the ticks of the first.
-    small: AtomicU32,
-    small_at: AtomicU64,
     pub spin: Backoff,
     /// The last bytes sent by TCP asked for more to follow (MSG_MORE).
     pub more_follows: AtomicU32,
@@ -80,6 +77,9 @@ pub struct TxHalf {
     pub sent_before: AtomicU64,
     /// The CPU that this process said last it sends on.
     pub shown_cpu: AtomicU32,
+    /// How often the ring was too small for a send, below the class that it had then, and the ticks of the first.
+    small: AtomicU32,
+    small_at: AtomicU64,
 }
 
 /// Where the class stands in `full` and `small`.
