@@ -83,11 +83,7 @@ static NO_BYTES: [Instruction; 11] = {
 pub fn holds_back(conn: &'static Conn, fd: c_int, is_own: bool) {
     let Ok(_rx) = conn.lock_rx(fd) else { return };
     let receiver = conn.receiver();
-    let before = match receiver.look(|| conn.read_position()) {
-        Ok(View::TcpUpTo { limit_bytes }) => limit_bytes,
-        Ok(View::Ring { .. }) => 0,
-        _ => return,
-    };
+    let Some(before) = before_ring(conn, &receiver) else { return };
     let has_all = before == 0 || is_own && tcp::unread(fd) as u64 >= before;
     if !receiver.is_never() || !has_all || conn.low_water() > 1 {
         return;
@@ -109,13 +105,18 @@ pub fn holds_back(conn: &'static Conn, fd: c_int, is_own: bool) {
 pub fn gathers(conn: &'static Conn, fd: c_int) {
     let Ok(_rx) = conn.lock_rx(fd) else { return };
     let receiver = conn.receiver();
-    let before = match receiver.look(|| conn.read_position()) {
-        Ok(View::TcpUpTo { limit_bytes }) => limit_bytes,
-        Ok(View::Ring { .. }) => 0,
-        _ => return,
-    };
+    let Some(before) = before_ring(conn, &receiver) else { return };
     if receiver.is_never() && tcp::unread(fd) as u64 >= before {
         gather(conn, fd, &receiver, before as usize);
+    }
+}
+
+/// Bytes that TCP has to give before the unread ones of the ring. `None`: there are none there.
+fn before_ring(conn: &Conn, receiver: &Receiver<'_, Pages>) -> Option<u64> {
+    match receiver.look(|| conn.read_position()) {
+        Ok(View::TcpUpTo { limit_bytes }) => Some(limit_bytes),
+        Ok(View::Ring { .. }) => Some(0),
+        _ => None,
     }
 }
 
