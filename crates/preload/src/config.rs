@@ -37,8 +37,7 @@ pub fn is_forced() -> bool {
 /// The environment: glibc hands it to constructors, which may run before libc's own; musl
 /// hands them nothing, and has set its variable by then.
 fn find_environment(handed: *const *const c_char) -> *const *const c_char {
-    let is_glibc = !real::next(b"gnu_get_libc_version\0").is_null();
-    if is_glibc { handed } else { environment::own() }
+    if real::LIBC.is_musl() { environment::own() } else { handed }
 }
 
 /// A decimal number, and nothing else; what is too large is the largest.

@@ -154,8 +154,14 @@ fn is_empty(stream: *mut c_void) -> bool {
 /// `None`: not all of it could go there.
 fn pour_all(conn: &'static Conn, fd: c_int, stream: *mut c_void) -> Option<()> {
     let unread = recv::unread_at(conn, fd);
+    let unget = real::next(b"ungetc\0");
+    if unget.is_null() {
+        return None;
+    }
     let base = sys::map_private(unread)?;
     if take_all(conn, fd, base, unread) < unread {
+        // SAFETY: mapped above.
+        unsafe { sys::unmap(base, unread) };
         return None;
     }
     if real::LIBC.is_musl() {
@@ -167,10 +173,6 @@ fn pour_all(conn: &'static Conn, fd: c_int, stream: *mut c_void) -> Option<()> {
             end.write(base as usize + unread);
         }
     } else {
-        let unget = real::next(b"ungetc\0");
-        if unget.is_null() {
-            return None;
-        }
         for at in (0..unread).rev() {
             // SAFETY: libc's ungetc; inside the mapping.
             unsafe {
