@@ -4,46 +4,11 @@
  *
  *   crowded           prints a line for each wait: how many events it told of, and whether of the pipe
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-enum { CONNECTIONS = 4, EVENTS = CONNECTIONS + 1, WARM = 60, LEN = 64, MUCH = 900, WAITS = 100 };
+#include "pair.h"
 
-static _Noreturn void die(const char *what, long a)
-{
-	printf("%s: %ld, %s\n", what, a, strerror(errno));
-	exit(1);
-}
-
-static void connects(int ends[2])
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(at);
-	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-	char bytes[LEN] = { 0 };
-
-	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
-		die("listen", 0);
-	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-	if (connect(ends[0], (void *)&at, sizeof(at)))
-		die("connect", 0);
-	ends[1] = accept(listener, NULL, NULL);
-	close(listener);
-	for (int end = 0; end < 2; end++)
-		setsockopt(ends[end], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	for (int i = 0; i < WARM; i++)
-		for (int end = 0; end < 2; end++)
-			if (send(ends[end], bytes, LEN, 0) != LEN ||
-			    recv(ends[!end], bytes, LEN, MSG_WAITALL) != LEN)
-				die("warm", i);
-}
+enum { CONNECTIONS = 4, EVENTS = CONNECTIONS + 1, MUCH = 900, WAITS = 100 };
 
 int main(void)
 {

@@ -5,19 +5,12 @@
  *   standard_input WAY        the program: reads a line of standard input and another one, and says what they are
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
+
+#include "pair.h"
 
 extern char **environ;
 
@@ -32,7 +25,7 @@ enum { FORK, VFORK, SPAWN, KEPT, SHELL, STARTS };
 
 static const char *starts[] = { "fork", "vfork", "posix_spawn", "fork, and kept", "system" };
 
-enum { WARM = 60, LEN = 64, FIRST = 3000, SECOND = 300 };
+enum { FIRST = 3000, SECOND = 300 };
 
 static FILE *input;
 
@@ -104,35 +97,6 @@ static int says(int way)
 	next[strcspn(next, "\n")] = 0;
 	printf("%zu %.4s, then %zu %.4s\n", strlen(line), line, strlen(next), next);
 	return 0;
-}
-
-static _Noreturn void die(const char *what, long a)
-{
-	printf("%s: %ld, %s\n", what, a, strerror(errno));
-	exit(1);
-}
-
-static void connects(int ends[2])
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(at);
-	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-	char bytes[LEN] = { 0 };
-
-	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
-		die("listen", 0);
-	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-	if (connect(ends[0], (void *)&at, sizeof(at)))
-		die("connect", 0);
-	ends[1] = accept(listener, NULL, NULL);
-	close(listener);
-	for (int end = 0; end < 2; end++)
-		setsockopt(ends[end], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	for (int i = 0; i < WARM; i++)
-		for (int end = 0; end < 2; end++)
-			if (send(ends[end], bytes, LEN, 0) != LEN ||
-			    recv(ends[!end], bytes, LEN, MSG_WAITALL) != LEN)
-				die("warm", i);
 }
 
 static void sends(int fd, char byte, int len)

@@ -1,0 +1,39 @@
+/* Both ends of a connection in one process, which have talked: rings carry it where the library is. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static _Noreturn void die(const char *what, long a)
+{
+	printf("%s: %ld, %s\n", what, a, strerror(errno));
+	exit(1);
+}
+
+static void connects(int ends[2])
+{
+	enum { TRIPS = 60, BYTES = 64 };
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+	char bytes[BYTES] = { 0 };
+
+	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
+		die("listen", 0);
+	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+	if (connect(ends[0], (void *)&at, sizeof(at)))
+		die("connect", 0);
+	ends[1] = accept(listener, NULL, NULL);
+	close(listener);
+	for (int end = 0; end < 2; end++)
+		setsockopt(ends[end], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	for (int i = 0; i < TRIPS; i++)
+		for (int end = 0; end < 2; end++)
+			if (send(ends[end], bytes, BYTES, 0) != BYTES ||
+			    recv(ends[!end], bytes, BYTES, MSG_WAITALL) != BYTES)
+				die("warm", i);
+}
