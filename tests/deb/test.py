@@ -253,7 +253,7 @@ def modules(debian):
         raise Failed(f"{status}{debian.run('cat /var/lib/dkms/yasmin/*/build/make.log')[1]}")
     found = debian.tell("ls /lib/modules/*/updates/dkms").split()
     names = {name.split(".ko")[0] for name in found}
-    if not {"yasmin", "yasmin-ivshmem"} <= names:
+    if not {"yasmin", "yasmin-region", "yasmin-grant"} <= names:
         raise Failed(f"modules: {found}")
     say(f"modules: {status.strip()}")
 

@@ -1,4 +1,4 @@
-"""KVM guests: memory that two of them map, plugged by hand; kmod/ivshmem.c in a guest."""
+"""KVM guests: memory that two of them map, plugged by hand; kmod/region.c in a guest."""
 import os
 import struct
 import time

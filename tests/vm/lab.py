@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Xen, dom0 and guests in one emulated machine.
 
-  lab.py up [--guests N] [--vcpus N] [--scheduler NAME] [--icount] [--lifetime S]
+  lab.py up [--guests N] [--vcpus N] [--type pv|pvh] [--scheduler NAME] [--icount] [--lifetime S]
                                                       build what is to be tested, boot, wait until all answer
   lab.py exec [--timeout S] dom0|a|b|... COMMAND...    run a shell command inside; its output, its exit status
   lab.py push dom0|a|b|... FILE PATH                   copy a file inside
@@ -202,7 +202,7 @@ def up(options):
         f"sched={options.scheduler} "
         "gnttab_max_frames=256 gnttab_max_maptrack_frames=4096 dom0_mem=1200M,max:1200M dom0_max_vcpus=1",
         "-initrd", f"{IMAGES}/vmlinux console=hvc0 mitigations=off quiet "
-        f"lab.guests={options.guests} lab.guest_memory={options.memory} lab.guest_vcpus={options.vcpus} lab.debug={int(options.debug)},{IMAGES}/dom0.cpio",
+        f"lab.guests={options.guests} lab.guest_memory={options.memory} lab.guest_vcpus={options.vcpus} lab.guest_type={options.type} lab.debug={int(options.debug)},{IMAGES}/dom0.cpio",
     ]
     if options.icount:
         command += ["-icount", "shift=1,sleep=off"]
@@ -277,6 +277,7 @@ def main():
     boot.add_argument("--guests", type=int, default=2, choices=range(1, len(GUESTS) + 1))
     boot.add_argument("--memory", type=int, default=320, help="MiB for each guest")
     boot.add_argument("--vcpus", type=int, default=1, help="of each guest; all share one CPU")
+    boot.add_argument("--type", default="pv", choices=["pv", "pvh"], help="of the guests; pvh is slower here")
     boot.add_argument("--scheduler", default="credit2", choices=SCHEDULERS, help="Xen's")
     boot.add_argument("--icount", action="store_true")
     boot.add_argument("--debug", action="store_true", help="guests whose kernels poison freed memory and check what surrounds objects")

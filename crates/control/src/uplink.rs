@@ -1,5 +1,5 @@
 //! Messages between a guest's broker and its host's, over a virtio-serial port (spec/wire.md
-//! section 13.2).
+//! section 13.2), or by vsock (14).
 //!
 //! ```text
 //! 0  "YMUP"    4  kind u32    8  session u64    16  id u64    24, 32, 40, 48  four more u64    56  zero
@@ -20,6 +20,10 @@ pub const UPLINK_VERSION: u64 = 3;
 
 /// The virtio-serial port's name.
 pub const PORT_NAME: &str = "org.yasmin.0";
+
+/// On Xen, where dom0's broker listens by vsock. Below 1024: only root can, and only root connects from such
+/// a port.
+pub const XEN_PORT: u32 = 723;
 
 /// So many guests share one segment at most: each has its part of the members' slots.
 pub const DOMAINS_MAX: u8 = 8;

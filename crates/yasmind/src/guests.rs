@@ -19,7 +19,6 @@ mod hosts;
 mod proof;
 #[cfg(test)]
 mod tests;
-mod xenstore;
 
 use crate::diag::Diag;
 use crate::facts::Facts;

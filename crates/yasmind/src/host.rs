@@ -1,4 +1,5 @@
-//! `yasmind --host`: gives pairs of KVM guests memory, and slices of it to their connections.
+//! `yasmind --host`: gives pairs of KVM guests memory, and slices of it to their connections; and segments to
+//! guests of KVM and Xen.
 //!
 //! ```text
 //!   guest a: yasmind ──── virtio-serial ────┐         ┌──── virtio-serial ──── yasmind: guest b
@@ -13,6 +14,7 @@
 
 mod config;
 mod desk;
+mod domain;
 mod grants;
 mod kept;
 mod leaving;
@@ -26,14 +28,16 @@ mod segment;
 mod segments;
 mod serving;
 mod stream;
+mod xen;
 
 use crate::cli::Args;
 use crate::segments::Addresses;
 use anyhow::Context;
 use config::{Config, GuestConfig, Monitor};
 use desk::Desk;
+use domain::Domain;
 use leaving::Left;
-use libvirt::{Domain, Libvirt};
+use libvirt::Libvirt;
 use losses::Losses;
 use pairs::{GuestEnd, Outcome, Pairs, Pending};
 use plugging::{FREED_WITHIN, Part, Plug, Spot};
@@ -47,6 +51,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stream::{Stream, Turn};
+use xen::Xen;
 use yasmin_control::uplink::{FromHost, ToHost, UPLINK_BYTES, UPLINK_VERSION, next, session_of};
 use yasmin_control::{Decline, Role};
 
@@ -91,7 +96,7 @@ impl Guest {
     fn new(config: GuestConfig, now: Instant) -> Self {
         let monitor = match &config.monitor {
             Monitor::Socket(path) => Stream::new(path.clone(), now),
-            Monitor::Libvirt => Stream::over(None, now),
+            Monitor::Libvirt | Monitor::Xen => Stream::over(None, now),
         };
         let port = config.port.clone();
         let port = port.map_or_else(|| Stream::over(None, now), |path| Stream::new(path, now));
@@ -112,7 +117,7 @@ impl Guest {
     fn qemu_pid(&self) -> u32 {
         match self.config.monitor {
             Monitor::Socket(_) => self.qmp.stream.peer_pid(),
-            Monitor::Libvirt => self.qemu_pid,
+            Monitor::Libvirt | Monitor::Xen => self.qemu_pid,
         }
     }
 }
@@ -178,6 +183,7 @@ pub struct Host {
     /// None is ever taken out: their numbers stay what they are.
     guests: Vec<Guest>,
     libvirt: Option<Libvirt>,
+    xen: Option<Xen>,
     shared: Vec<Shared>,
     segments: Vec<Segment>,
     /// Of segments.
@@ -213,13 +219,16 @@ pub fn run(args: &Args, file: &Path) -> anyhow::Result<()> {
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .with_context(|| format!("another broker serves {}", folder.display()))?;
     let limit = args.memory_limit.unwrap_or_else(crate::memory::default_limit_bytes);
-    let Config { guests, libvirt } = config;
+    let Config { guests, libvirt, has_xen } = config;
     let mut host = Host::new(args, folder, guests, limit);
     if let Some(uri) = libvirt {
         host.libvirt = Some(Libvirt::start(&uri)?);
-        // First: what is found belongs to guests.
-        host.hear_libvirt(Instant::now());
     }
+    if has_xen {
+        host.xen = Some(Xen::start()?);
+    }
+    // First: what is found belongs to guests.
+    host.hear_of_guests(Instant::now());
     host.find_regions();
     host.find_segments();
     host.find_left();
@@ -282,6 +291,7 @@ impl Host {
             guest_limit: args.user_limit.unwrap_or(memory_limit / 2),
             guests: guests.into_iter().map(|config| Guest::new(config, now)).collect(),
             libvirt: None,
+            xen: None,
             shared: Vec::new(),
             segments: Vec::new(),
             addresses: Addresses::of_host(),
@@ -342,7 +352,8 @@ impl Host {
             }
         }
         let libvirt = self.libvirt.iter().map(Libvirt::watched);
-        fds.extend(libvirt.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let told = libvirt.chain(self.xen.iter().map(Xen::watched));
+        fds.extend(told.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         for (fd, events) in self.desk.iter().flat_map(Desk::watched) {
             fds.push(PollFd::from_borrowed_fd(fd, events));
         }
@@ -371,7 +382,7 @@ impl Host {
     }
 
     fn turn(&mut self, now: Instant) {
-        self.hear_libvirt(now);
+        self.hear_of_guests(now);
         for number in 0..self.guests.len() {
             for heard in self.guests[number].qmp.turn(now) {
                 self.heard(number, heard, now);
@@ -388,31 +399,33 @@ impl Host {
         self.answer_desk(now);
     }
 
-    fn hear_libvirt(&mut self, now: Instant) {
-        for domain in self.libvirt.as_mut().map_or_else(Vec::new, Libvirt::news) {
+    fn hear_of_guests(&mut self, now: Instant) {
+        let libvirt = self.libvirt.as_mut().map_or_else(Vec::new, Libvirt::news);
+        let xen = self.xen.as_mut().map_or_else(Vec::new, Xen::news);
+        for domain in libvirt.into_iter().chain(xen) {
             self.meet(domain, now);
         }
     }
 
-    /// A guest that libvirt has, or that it runs now.
+    /// A guest that libvirt has, or Xen, or that begins to run now.
     fn meet(&mut self, domain: Domain, now: Instant) {
-        let Domain { name, slots, begun } = domain;
+        let Domain { name, monitor, slots, begun } = domain;
         let number = self.guests.iter().position(|guest| guest.config.name == name);
         let number = number.unwrap_or_else(|| {
-            let (monitor, port) = (Monitor::Libvirt, None);
-            self.guests
-                .push(Guest::new(GuestConfig { name, monitor, port, slots: Vec::new() }, now));
+            let monitor = monitor.clone();
+            let config = GuestConfig { name, monitor, port: None, slots: Vec::new() };
+            self.guests.push(Guest::new(config, now));
             self.guests.len() - 1
         });
         let guest = &mut self.guests[number];
-        if guest.config.monitor != Monitor::Libvirt {
-            let name = &guest.config.name;
-            crate::rarely::warn!("libvirt has a guest {name}, too: that of the file counts");
+        if guest.config.monitor != monitor {
+            let GuestConfig { name, monitor: first, .. } = &guest.config;
+            crate::rarely::warn!("there is another guest {name} {monitor}: the one {first} counts");
             return;
         }
         guest.config.slots = slots;
         let Some(begun) = begun else { return };
-        tracing::info!("libvirt runs guest {}", guest.config.name);
+        tracing::info!("guest {} {monitor} runs", guest.config.name);
         // The QEMU that it had before has ended.
         if guest.qmp.is_up() {
             self.heard(number, Heard::Down, now);
@@ -421,7 +434,7 @@ impl Host {
         let guest = &mut self.guests[number];
         guest.qmp = Qmp::new(Stream::over(Some(begun.monitor), now));
         guest.qemu_pid = begun.qemu_pid;
-        guest.port = Stream::new(begun.port, now);
+        guest.port = begun.port;
     }
 
     /// A new session with a guest's broker.

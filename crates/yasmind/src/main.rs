@@ -26,6 +26,7 @@ mod sight;
 mod sys;
 mod turns;
 mod uplink;
+mod xenstore;
 
 use clap::Parser;
 use std::io::IsTerminal;

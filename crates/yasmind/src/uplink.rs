@@ -200,7 +200,9 @@ impl Uplink {
 
     /// It was unplugged. One that comes in its place is found.
     fn port_gone(&mut self, now: Instant) {
-        tracing::info!("the port to the host is gone: channels stay, no new ones come");
+        if self.is_up() {
+            tracing::info!("the port to the host is gone: channels stay, no new ones come");
+        }
         self.port.close(now);
         self.lost();
         self.inbox.clear();
@@ -259,7 +261,7 @@ impl Uplink {
 
     /// Offers an end that has no peer here.
     pub fn offer(&mut self, serial: u64, role: Role, numbers: Numbers) {
-        if self.is_up() && self.offered.insert(serial) {
+        if self.is_up() && self.port.takes_ends() && self.offered.insert(serial) {
             self.send(ToHost::Offer { id: serial, role, numbers });
         }
     }

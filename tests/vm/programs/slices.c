@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What the driver of shared memory (kmod/ivshmem.c) gives and refuses.
+ * What the driver of shared memory (kmod/region.c) gives and refuses.
  *
  *   slices DEVICE identity              the region's beginning, as text and hexadecimal
  *   slices DEVICE limits                what must be refused is
@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../../kmod/ivshmem.h"
+#include "../../../kmod/region.h"
 
 #define SLICE (64 << 10)
 

@@ -10,9 +10,9 @@
 use super::XEN_CID_BASE;
 use super::addresses::Addresses;
 use super::hosts::{self, Rule};
-use super::xenstore::XenStore;
 use crate::sys::table::Mapped;
 use crate::sys::vsock;
+use crate::xenstore::XenStore;
 use anyhow::Context;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};

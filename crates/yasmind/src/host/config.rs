@@ -1,7 +1,8 @@
-//! The file that names the guests: a line for each, or one for all of libvirt's.
+//! The file that names the guests: a line for each, or one for all of libvirt's, or of Xen's.
 //!
 //! ```text
 //! libvirt qemu:///system
+//! xen
 //! # name  QMP socket              virtio-serial socket      root ports for memory
 //! web     qmp=/run/vm/web.qmp     port=/run/vm/web.port     slots=slot0,slot1
 //! ```
@@ -18,6 +19,8 @@ pub struct Config {
     pub guests: Vec<GuestConfig>,
     /// The URI of a libvirt, all of whose guests are meant that have the port.
     pub libvirt: Option<String>,
+    /// All guests of this Xen host.
+    pub has_xen: bool,
 }
 
 /// How QEMU's monitor is reached.
@@ -26,6 +29,8 @@ pub enum Monitor {
     /// A QMP socket.
     Socket(PathBuf),
     Libvirt,
+    /// None: the host's broker does itself what a QEMU would.
+    Xen,
 }
 
 impl fmt::Display for Monitor {
@@ -33,6 +38,7 @@ impl fmt::Display for Monitor {
         match self {
             Self::Socket(path) => write!(f, "at {}", path.display()),
             Self::Libvirt => f.write_str("by libvirt"),
+            Self::Xen => f.write_str("of Xen"),
         }
     }
 }
@@ -64,7 +70,7 @@ pub fn is_name(text: &str) -> bool {
 /// # Errors
 /// The first line that cannot be understood, and why.
 pub fn parse(text: &str) -> Result<Config, BadConfig> {
-    let (mut guests, mut libvirt) = (Vec::new(), None);
+    let (mut guests, mut libvirt, mut has_xen) = (Vec::new(), None, false);
     let mut names = HashSet::new();
     for (line, text) in (1..).zip(text.lines()) {
         let bad = |what: String| BadConfig { line, what };
@@ -78,6 +84,13 @@ pub fn parse(text: &str) -> Result<Config, BadConfig> {
             if libvirt.replace(uri.to_owned()).is_some() {
                 return Err(bad("libvirt is named twice".to_owned()));
             }
+            continue;
+        }
+        if name == "xen" {
+            if let Some(word) = words.next() {
+                return Err(bad(format!("'{word}' behind xen")));
+            }
+            has_xen = true;
             continue;
         }
         if !is_name(name) {
@@ -106,7 +119,7 @@ pub fn parse(text: &str) -> Result<Config, BadConfig> {
             slots: if slots.is_empty() { return Err(missing("slots")) } else { slots },
         });
     }
-    Ok(Config { guests, libvirt })
+    Ok(Config { guests, libvirt, has_xen })
 }
 
 #[cfg(test)]
@@ -119,7 +132,8 @@ mod tests {
         let slots = vec!["s0".to_owned(), "s1".to_owned()];
         let monitor = Monitor::Socket("/a".into());
         let web = GuestConfig { name: "web-1".into(), monitor, port: Some("/b".into()), slots };
-        assert_eq!(config, Config { guests: vec![web], libvirt: None });
+        assert_eq!(config, Config { guests: vec![web], libvirt: None, has_xen: false });
+        assert!(parse("xen # all\n").unwrap().has_xen);
         for (text, uri) in
             [("libvirt", LIBVIRT_URI), ("libvirt qemu:///session #", "qemu:///session")]
         {
@@ -140,6 +154,7 @@ mod tests {
             ("a x=1", "line 1: 'x=1' is none of qmp=, port= and slots="),
             ("a qmp=/a port=/b slots=s/1", "line 1: 's/1' is no name of a port"),
             ("libvirt\nlibvirt", "line 2: libvirt is named twice"),
+            ("xen a", "line 1: 'a' behind xen"),
             ("libvirt a b", "line 1: 'b' behind libvirt's URI 'a'"),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), wanted);

@@ -8,8 +8,10 @@
 //! into PCI Express ports that are empty in libvirt's description; libvirt itself uses the lowest first,
 //! so the highest come first here, and the lowest is left to it.
 
-use super::config::is_name;
+use super::config::{Monitor, is_name};
+use super::domain::{Begun, Domain};
 use super::kept::Qemu;
+use super::stream::Stream;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -40,26 +42,6 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Events after which a guest may have begun, ended, or another port.
 const EVENTS: [&str; 4] = ["RESUME", "SHUTDOWN", "VSERPORT_CHANGE", "DEVICE_DELETED"];
-
-/// A guest as it is now.
-#[derive(Debug)]
-pub struct Domain {
-    pub name: String,
-    /// QEMU's ids of empty PCI Express ports.
-    pub slots: Vec<String>,
-    /// It has begun to run.
-    pub begun: Option<Begun>,
-}
-
-#[derive(Debug)]
-pub struct Begun {
-    /// Its QEMU's process; 0: not known.
-    pub qemu_pid: u32,
-    /// The virtio-serial socket.
-    pub port: PathBuf,
-    /// Speaks QMP, and closes when the guest ends.
-    pub monitor: UnixStream,
-}
 
 pub struct Libvirt {
     found: Receiver<Domain>,
@@ -145,14 +127,14 @@ impl Virsh {
 }
 
 /// A monitor's end on this side: the thread that passes commands on and the one that watches write.
-type Monitor = Arc<Mutex<UnixStream>>;
+type MonitorEnd = Arc<Mutex<UnixStream>>;
 
 /// A guest that runs.
 struct Running {
     name: String,
     qemu: Option<Qemu>,
     /// `None`: it has no port.
-    monitor: Option<Monitor>,
+    monitor: Option<MonitorEnd>,
 }
 
 struct Watcher {
@@ -298,7 +280,12 @@ impl Watcher {
             return;
         }
         self.told.insert(name.to_owned(), described.slots.clone());
-        let domain = Domain { name: name.to_owned(), slots: described.slots, begun };
+        let domain = Domain {
+            name: name.to_owned(),
+            monitor: Monitor::Libvirt,
+            slots: described.slots,
+            begun,
+        };
         if self.to.send(domain).is_ok() {
             let _ = self.wake.write(&[0]);
         }
@@ -318,12 +305,12 @@ impl Watcher {
         running.qemu = qemu_of(name);
         let qemu_pid = running.qemu.map_or(0, |qemu| qemu.pid);
         self.running.insert(id, running);
-        Some(Begun { qemu_pid, port, monitor })
+        Some(Begun { qemu_pid, port: Stream::new(port, Instant::now()), monitor })
     }
 }
 
 impl Running {
-    fn new(name: &str, monitor: Option<Monitor>) -> Self {
+    fn new(name: &str, monitor: Option<MonitorEnd>) -> Self {
         Self { name: name.to_owned(), qemu: None, monitor }
     }
 }
@@ -334,13 +321,13 @@ fn qemu_of(name: &str) -> Option<Qemu> {
     Qemu::of_process(std::fs::read_to_string(path).ok()?.trim().parse().ok()?)
 }
 
-fn write(monitor: &Monitor, line: &Value) {
+fn write(monitor: &MonitorEnd, line: &Value) {
     let mut socket = monitor.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = socket.write_all(format!("{line}\n").as_bytes());
 }
 
 /// Until the broker, or the watcher, closes the socket.
-fn pass_commands(virsh: &Virsh, id: u32, commands: UnixStream, answers: &Monitor) {
+fn pass_commands(virsh: &Virsh, id: u32, commands: UnixStream, answers: &MonitorEnd) {
     for line in BufReader::new(commands).lines().map_while(Result::ok) {
         let Ok(mut command) = serde_json::from_str::<Value>(&line) else { continue };
         // libvirt has a number of its own for each.

@@ -144,13 +144,13 @@ fn memory_id(region: u64, slot: &str, is_read_only: bool) -> String {
 }
 
 /// The memory's id without its end, and whether it may only be read.
-fn parse_memory(id: &str) -> Option<(&str, bool)> {
+pub(super) fn parse_memory(id: &str) -> Option<(&str, bool)> {
     let writable = id.strip_suffix("-memory").map(|id| (id, false));
     writable.or_else(|| id.strip_suffix("-rom").map(|id| (id, true)))
 }
 
 /// Region and slot of a device of ours.
-fn parse_id(id: &str) -> Option<(u64, &str)> {
+pub(super) fn parse_id(id: &str) -> Option<(u64, &str)> {
     let (number, slot) = id.strip_prefix("yasmin-")?.split_once('-')?;
     Some((u64::from_str_radix(number, 16).ok()?, slot))
 }

@@ -90,7 +90,7 @@ impl Host {
             }
             if !plug.is_told {
                 return format!(
-                    "no word of it from guest {name}; is yasmin-ivshmem.ko loaded there, and does \
+                    "no word of it from guest {name}; is yasmin-region.ko loaded there, and does \
                      yasmind run?"
                 );
             }

@@ -478,10 +478,11 @@ fn guests_of_libvirt_come_and_go() {
     lab.host = Lab::host(&lab.folder, &lab.args, &lab.machines[..1]);
     let domain = |name: &str, begun: Option<&Machine>| Domain {
         name: name.into(),
+        monitor: Monitor::Libvirt,
         slots: vec!["pci.9".into()],
-        begun: begun.map(|machine| libvirt::Begun {
+        begun: begun.map(|machine| domain::Begun {
             qemu_pid: 0,
-            port: machine.port.path.clone(),
+            port: Stream::new(machine.port.path.clone(), Instant::now()),
             monitor: UnixStream::connect(&machine.qmp.path).unwrap(),
         }),
     };

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub mod bpf;
+pub mod grants;
 pub mod lock;
 pub mod memfd;
 pub mod page;

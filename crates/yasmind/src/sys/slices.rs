@@ -1,4 +1,4 @@
-//! The driver of memory that two guests map (kmod/ivshmem.h): its calls.
+//! The driver of memory that two guests map (kmod/region.h): its calls.
 
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::io;

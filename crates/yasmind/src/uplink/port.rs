@@ -1,20 +1,32 @@
-//! The port to the host's broker: a virtio-serial port, which may come later than this broker, and go.
+//! The port to the host's broker: a virtio-serial port, which may come later than this broker, and go. In a
+//! Xen guest it is a vsock connection to dom0, made again when it ends.
 
 use super::Look;
+use crate::guests::XEN_CID_BASE;
+use crate::sys::vsock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
+use rustix::net::sockopt::socket_error;
 use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
-use yasmin_control::uplink::PORT_NAME;
+use std::time::{Duration, Instant};
+use yasmin_control::guest::LAST_PRIVILEGED_PORT;
+use yasmin_control::uplink::{PORT_NAME, XEN_PORT};
 
 const DEVICES: &str = "/dev";
+
+/// Where Linux says that it runs on Xen.
+const HYPERVISOR: &str = "/sys/hypervisor/type";
+
+/// dom0's broker is looked for after so long, then after longer.
+const DOM0_AFTER: Duration = Duration::from_secs(1);
+const DOM0_AFTER_MOST: Duration = Duration::from_secs(60);
 
 pub struct Port {
     /// By the administrator; otherwise it is the one with `PORT_NAME`.
@@ -23,6 +35,15 @@ pub struct Port {
     /// Tells of files that come where the port's will be.
     comers: Option<OwnedFd>,
     look: Option<Look>,
+    /// Where this is a Xen guest.
+    dom0: Option<Dom0>,
+}
+
+/// When to connect to dom0's broker next, and how long after that again.
+struct Dom0 {
+    at: Instant,
+    after: Duration,
+    is_connected: bool,
 }
 
 /// What an attempt to read gave.
@@ -55,13 +76,16 @@ impl Port {
         let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
         inotify::add_watch(&comers, folder.unwrap_or(Path::new(".")), WatchFlags::CREATE)?;
         let look = Some(Look::from(now));
-        Ok(Self { named, fd: None, comers: Some(comers), look })
+        let is_xen = std::fs::read_to_string(HYPERVISOR).is_ok_and(|kind| kind.trim_end() == "xen");
+        let dom0 = (is_xen && named.is_none())
+            .then_some(Dom0 { at: now, after: DOM0_AFTER, is_connected: false });
+        Ok(Self { named, fd: None, comers: Some(comers), look, dom0 })
     }
 
     /// One that is open and does not block.
     #[cfg(test)]
     pub const fn on(fd: OwnedFd) -> Self {
-        Self { named: None, fd: Some(fd), comers: None, look: None }
+        Self { named: None, fd: Some(fd), comers: None, look: None, dom0: None }
     }
 
     pub const fn fd(&self) -> Option<&OwnedFd> {
@@ -92,13 +116,39 @@ impl Port {
         }
     }
 
+    /// Whether the host gives channels for ends of connections: dom0 gives segments only.
+    pub fn takes_ends(&self) -> bool {
+        !self.dom0.as_ref().is_some_and(|dom0| dom0.is_connected)
+    }
+
     /// When `find` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.look.map(|look| look.at)
+        let dom0 = self.dom0.as_ref().filter(|_| self.fd.is_none()).map(|dom0| dom0.at);
+        [self.look.map(|look| look.at), dom0].into_iter().flatten().min()
     }
 
     /// Whether it is open from now on. Asked when the time has come.
     pub fn find(&mut self, now: Instant) -> bool {
+        self.find_device(now) || self.find_dom0(now)
+    }
+
+    /// Begins to connect. That nobody listens there is heard when it is read.
+    fn find_dom0(&mut self, now: Instant) -> bool {
+        if self.fd.is_some() {
+            return false;
+        }
+        let Some(dom0) = self.dom0.as_mut().filter(|dom0| dom0.at <= now) else { return false };
+        dom0.at = now + dom0.after;
+        dom0.after = (dom0.after * 2).min(DOM0_AFTER_MOST);
+        let ports = (1..=LAST_PRIVILEGED_PORT).rev().filter(|port| *port != XEN_PORT);
+        // Without yasmin.ko, or with a dom0 that has not: later.
+        let Ok(fd) = vsock::connect(XEN_CID_BASE, XEN_PORT, ports) else { return false };
+        dom0.is_connected = true;
+        self.fd = Some(fd);
+        true
+    }
+
+    fn find_device(&mut self, now: Instant) -> bool {
         let Some(look) = self.look.filter(|look| look.at <= now) else { return false };
         self.look = Some(look.again(now)).filter(|_| now < look.until);
         let Some(path) = self.named.clone().or_else(find) else { return false };
@@ -125,16 +175,32 @@ impl Port {
 
     /// It is looked for: another one may have come before this one was seen to be gone.
     pub fn close(&mut self, now: Instant) {
-        (self.fd, self.look) = (None, Some(Look::from(now)));
+        self.fd = None;
+        match &mut self.dom0 {
+            Some(dom0) if dom0.is_connected => dom0.is_connected = false,
+            _ => self.look = Some(Look::from(now)),
+        }
     }
 
-    pub fn read(&self, buffer: &mut [u8]) -> Heard {
+    pub fn read(&mut self, buffer: &mut [u8]) -> Heard {
         let Some(fd) = &self.fd else { return Heard::Nothing };
+        let dom0 = self.dom0.as_mut().filter(|dom0| dom0.is_connected);
         loop {
             return match read(fd, &mut *buffer) {
+                // A socket has ended then, or was refused; a device's other end may come back.
+                Ok(0) if dom0.is_some() => Heard::Gone,
                 Ok(0) => Heard::Nobody,
-                Ok(count) => Heard::Bytes(count),
+                Ok(count) => {
+                    if let Some(dom0) = dom0 {
+                        dom0.after = DOM0_AFTER;
+                    }
+                    Heard::Bytes(count)
+                }
                 Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Heard::Nothing,
+                // It is not connected yet, or nobody listens there.
+                Err(Errno::NOTCONN) if socket_error(fd) == Ok(Ok(())) => Heard::Nothing,
+                Err(_) if dom0.is_some() => Heard::Gone,
                 Err(Errno::NODEV | Errno::NXIO | Errno::IO) => Heard::Gone,
                 Err(_) => Heard::Nothing,
             };

@@ -1,4 +1,4 @@
-//! XenStore as a guest's user space has it: `/dev/xen/xenbus` (xen/io/xs_wire.h).
+//! XenStore as user space has it: `/dev/xen/xenbus` (xen/io/xs_wire.h).
 //!
 //! One request at a time; watch events that come between are kept.
 
@@ -13,6 +13,7 @@ const READ: u32 = 2;
 const WATCH: u32 = 4;
 const WRITE: u32 = 11;
 const RM: u32 = 13;
+const SET_PERMS: u32 = 14;
 const WATCH_EVENT: u32 = 15;
 const ERROR: u32 = 16;
 
@@ -55,6 +56,13 @@ impl XenStore {
 
     pub fn remove(&mut self, path: &str) -> io::Result<()> {
         self.ask(RM, &[path.as_bytes(), b"\0"]).map(drop)
+    }
+
+    /// Who owns a node, and may do all with it, and who else may read it. What is made below it later
+    /// has the same.
+    pub fn permit(&mut self, path: &str, owner: u32, reader: u32) -> io::Result<()> {
+        let rights = format!("n{owner}\0r{reader}\0");
+        self.ask(SET_PERMS, &[path.as_bytes(), b"\0", rights.as_bytes()]).map(drop)
     }
 
     pub fn watch(&mut self, path: &str) -> io::Result<()> {

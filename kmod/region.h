@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Between yasmin-ivshmem.ko and the broker (spec/wire.md section 13.1). */
-#ifndef YASMIN_IVSHMEM_H
-#define YASMIN_IVSHMEM_H
+/* Between yasmin-region.ko and the broker (spec/wire.md section 13.1). */
+#ifndef YASMIN_REGION_H
+#define YASMIN_REGION_H
 
 #include <linux/ioctl.h>
 #include <linux/types.h>
