@@ -52,6 +52,21 @@ def finish(domain, name, status=0, timeout_s=300):
     return run(domain, wait, status=status, timeout_s=timeout_s)
 
 
+def await_text(domain, file, text):
+    """Until a file there has this text."""
+    run(domain, f"i=0; until grep -q \"{text}\" {file}; do usleep 20000; i=$((i+1)); [ $i -lt 1000 ] || "
+        f"{{ cat {file}; exit 1; }}; done")
+
+
+def unless_broker(command):
+    """In a shell: the command, if there is no broker; who keeps segments is none."""
+    return f"b=; for p in $(pidof yasmind); do grep -q keep /proc/$p/cmdline || b=1; done; [ $b ] || {{ {command} }}"
+
+
+def no_oops(domain):
+    equal(run(domain, "dmesg | grep -E 'BUG|Oops|WARNING|general protection|Call Trace' || true"), "", f"log of {domain}")
+
+
 def main(names):
     """Runs the checks whose names contain one of `names`; if there is none, all but the long ones."""
     failures = []
@@ -73,8 +88,8 @@ def main(names):
     return 1 if failures or not chosen else 0
 
 
-def command(about, machine, clean_up=lambda: None):
-    """The command line of a lab's tests. `machine`: the module that boots it (is_up, down, `up` as a program)."""
+def command(about, machine, clean_up=lambda: None, up=()):
+    """The command line of a lab's tests. `machine`: the module that boots it (is_up, down, `up` as a program, with these options)."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--keep", action="store_true", help="leave the lab up")
     parser.add_argument("names", nargs="*")
@@ -82,7 +97,7 @@ def command(about, machine, clean_up=lambda: None):
     # Ended from outside, it ends what it booted too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     was_up = machine.is_up()
-    if not was_up and subprocess.run([sys.executable, machine.__file__, "up"]).returncode:
+    if not was_up and subprocess.run([sys.executable, machine.__file__, "up", *up]).returncode:
         sys.exit(1)
     try:
         sys.exit(main(options.names))

@@ -11,8 +11,7 @@ import time
 import check_kvm_rings as rings
 import kvm
 import lab
-from check import Failed, check, equal, finish, run, start
-from check_kvm_memory import no_oops
+from check import Failed, check, equal, finish, no_oops, run, start
 from check_kvm_rings import Flow, await_devices, await_regions, brokers_up, rings_again
 
 

@@ -5,7 +5,7 @@ import time
 
 import kvm
 import lab
-from check import Failed, check, equal, finish, run, start
+from check import Failed, check, equal, finish, no_oops, run, start
 
 REGION_BYTES = 16 << 20
 DEVICE = "/dev/yasmin-region0"
@@ -47,10 +47,6 @@ def unplug(guest, name):
 def await_device(guest, present=True):
     test = "-e" if present else "! -e"
     run(guest, f"i=0; until [ {test} {DEVICE} ]; do usleep 20000; i=$((i+1)); [ $i -lt 500 ] || exit 1; done")
-
-
-def no_oops(guest):
-    equal(run(guest, "dmesg | grep -E 'BUG|Oops|WARNING|general protection|Call Trace' || true"), "", f"log of {guest}")
 
 
 class Plugged:

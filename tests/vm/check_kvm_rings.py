@@ -10,8 +10,7 @@ import time
 
 import kvm
 import lab
-from check import Failed, check, equal, finish, run, start
-from check_kvm_memory import no_oops
+from check import Failed, await_text, check, equal, finish, no_oops, run, start, unless_broker
 
 BUILT = os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(kvm.lab.HERE, "../../target"), "release")
 # To look through a program for system calls of its own takes an emulated guest long.
@@ -68,13 +67,8 @@ def brokers_up(*options):
 
 def broker_up(guest, *options):
     """Started so if it is not there; it need not have met the host's."""
-    run(guest, "mkdir -p /run/yasmin; pidof yasmind >/dev/null || "
-        f"{{ YASMIND_LOG=debug setsid yasmind {' '.join(options)} >/tmp/yasmind.log 2>&1 </dev/null & }}")
-
-
-def await_text(guest, file, text):
-    run(guest, f"i=0; until grep -q \"{text}\" {file}; do usleep 20000; i=$((i+1)); [ $i -lt 1000 ] || "
-        f"{{ cat {file}; exit 1; }}; done")
+    run(guest, "mkdir -p /run/yasmin; " + unless_broker(
+        f"YASMIND_LOG=debug setsid yasmind {' '.join(options)} >/tmp/yasmind.log 2>&1 </dev/null &"))
 
 
 def sent(guest, kind):

@@ -17,7 +17,7 @@ import check_kvm_rings as rings
 import lab
 from check import Failed, finish
 from check_kvm_host import host
-from check_kvm_memory import no_oops
+from check import no_oops
 
 STREAM_BYTES = 1_200_000_000
 

@@ -9,9 +9,12 @@ import check
 import check_kvm_memory  # noqa: F401  (registers its checks)
 import check_kvm_rings  # noqa: F401
 import check_kvm_host  # noqa: F401
-import check_kvm_segments  # noqa: F401
+import check_segments
+import kvm_site
 if kvm.BY_LIBVIRT:
     import check_kvm_libvirt  # noqa: F401
+
+check_segments.site = kvm_site
 
 if __name__ == "__main__":
     check.command(__doc__, kvm, check_kvm_rings.host_down)

@@ -320,6 +320,23 @@ fn barrier_of_two_for_two_rounds() {
     });
 }
 
+/// Who got past and ends has broken nothing: the other one gets past, too, wherever it is in asking who lives.
+#[test]
+fn barrier_whose_party_ends_behind_it() {
+    explore(PREEMPTIONS, || {
+        let (lab, [a, b, _]) = Lab::<Barrier>::new();
+        lab.lock.repair(2).unwrap();
+        lab.world.short_naps.store(1, std::sync::atomic::Ordering::Relaxed);
+        let one = Arc::clone(&lab);
+        let other = thread::spawn(move || {
+            one.world.act(a, |by| one.lock.wait(by, Wait::Forever).unwrap());
+            one.world.die(a);
+        });
+        lab.world.act(b, |by| lab.lock.wait(by, Wait::Forever).unwrap());
+        other.join().unwrap();
+    });
+}
+
 /// Whoever dies where, the other one gets past or learns it.
 #[test]
 fn barrier_whose_party_dies() {

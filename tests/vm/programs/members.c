@@ -11,6 +11,8 @@
  *   watch NAME             reads one byte again and again, until it faults
  *   trespass NAME          what a process without the right to write can do
  *   address NAME           where it is
+ *   fill NAME SEED         writes all of it, each word another one
+ *   verify NAME SEED       reads all of it, and insists on what fill wrote
  *   pierce FILE            writes ones over a device's memory behind its first page, as root may
  */
 #include <errno.h>
@@ -281,6 +283,35 @@ static void trespass(const char *name)
 	printf("write: %s\n", WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV ? "SIGSEGV" : "done");
 }
 
+static uint64_t word(uint64_t seed, uint64_t at)
+{
+	return (seed << 32 | at) * 0x9e3779b97f4a7c15;
+}
+
+static void fill(const char *name, long seed)
+{
+	uint64_t at, words;
+
+	open_it(name, YASMIN_SEGMENT_WRITE);
+	words = yasmin_segment_size(segment) / 8;
+	for (at = 0; at < words; at++)
+		((uint64_t *)table)[at] = word(seed, at);
+}
+
+static void verify(const char *name, long seed)
+{
+	uint64_t at, words;
+
+	open_it(name, YASMIN_SEGMENT_READ);
+	words = yasmin_segment_size(segment) / 8;
+	for (at = 0; at < words; at++)
+		if (((uint64_t *)table)[at] != word(seed, at)) {
+			fprintf(stderr, "word %lu is another one\n", at);
+			exit(1);
+		}
+	printf("all %lu bytes as written\n", words * 8);
+}
+
 static void pierce(const char *path)
 {
 	int fd = open(path, O_RDWR);
@@ -307,6 +338,10 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(command, "pierce")) {
 		pierce(name);
+		return 0;
+	}
+	if (!strcmp(command, "fill") || !strcmp(command, "verify")) {
+		(command[0] == 'f' ? fill : verify)(name, number);
 		return 0;
 	}
 	if (!strcmp(command, "trespass")) {

@@ -147,7 +147,14 @@ impl Barrier {
                 // Its last one died before it opened.
                 return Ok(if self.open(by, seen) { Passed::Last } else { Passed::Other });
             }
-            if self.check_whole().is_err() || self.finds_a_dead_one(by)? {
+            let is_broken = self.check_whole().is_err();
+            if is_broken || self.finds_a_dead_one(by)? {
+                // Read the list /then/ look again: who opened this round, or came last to it, may have
+                // ended well since.
+                seen = self.word.load(Ordering::Acquire);
+                if !is_broken && (low(seen) != round || arrived(seen) == parties) {
+                    continue;
+                }
                 self.broken.store(1, Ordering::Release);
                 by.waiter().wake(&self.word, u32::MAX);
                 return Err(Error::PartyDied);
