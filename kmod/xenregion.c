@@ -134,8 +134,14 @@ static void connect(struct xenbus_device *dev, struct front *front)
 {
 	unsigned int list, count, is_read_only;
 	struct backing backing;
-	int error = xenbus_gather(XBT_NIL, dev->otherend, "list", "%u", &list, "pages", "%u", &count,
-				  "read-only", "%u", &is_read_only, NULL);
+	int error;
+
+	if (xen_pv_domain()) {
+		xenbus_dev_fatal(dev, -EOPNOTSUPP, "a PV guest's programs cannot map other domains' memory; PVH and HVM guests can");
+		return;
+	}
+	error = xenbus_gather(XBT_NIL, dev->otherend, "list", "%u", &list, "pages", "%u", &count,
+			      "read-only", "%u", &is_read_only, NULL);
 
 	if (error) {
 		xenbus_dev_fatal(dev, error, "reading %s", dev->otherend);
@@ -179,10 +185,6 @@ static int front_probe(struct xenbus_device *dev, const struct xenbus_device_id 
 {
 	struct front *front;
 
-	if (xen_pv_domain()) {
-		dev_warn(&dev->dev, "a PV guest's programs cannot map other domains' memory: make it a PVH or HVM guest\n");
-		return -EOPNOTSUPP;
-	}
 	front = kzalloc(sizeof(*front), GFP_KERNEL);
 	if (!front)
 		return -ENOMEM;

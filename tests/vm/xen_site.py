@@ -11,7 +11,7 @@ import fcntl, glob, mmap, os, struct
 device = os.open(glob.glob("/dev/yasmin-region*")[0], os.O_RDWR)
 for flags in (0, 1, 3):
     try:
-        slice = fcntl.ioctl(device, 0x40207904, struct.pack("QQQQ", 4096, 4096, 1, flags))
+        slice = fcntl.ioctl(device, 0x40207904, bytearray(struct.pack("QQQQ", 4096, 4096, 1, flags)), True)
         print(flags, "given", end=" ")
         try:
             mmap.mmap(slice, 4096)

@@ -66,7 +66,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "/etc/yasmin/hosts")]
     pub hosts: PathBuf,
 
-    /// Be the host's broker of KVM guests, which this file names, and nothing else
+    /// Be the host's broker of KVM or Xen guests, which this file names, and nothing else
     #[arg(long, value_name = "FILE")]
     pub host: Option<PathBuf>,
 

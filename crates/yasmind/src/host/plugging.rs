@@ -13,6 +13,7 @@
 //! A device's id is `yasmin-NUMBER-SLOT`, its memory's the same with `-memory`, or `-rom` where the guest may
 //! only read it: so what an earlier broker left is known by its names.
 
+use super::config::Monitor;
 use super::qmp::Heard;
 use super::region::{REGION_BYTES, let_open};
 use super::segment::Segment;
@@ -436,29 +437,33 @@ impl Host {
             return None;
         };
         let spot = self.spot(guest, number)?;
-        let name = self.guests[guest].config.name.clone();
+        let name = &self.guests[guest].config.name;
+        let (who, into) = match self.guests[guest].config.monitor {
+            Monitor::Xen => (name.clone(), "take it: "),
+            _ => (format!("QEMU of {name}"), "plug it into "),
+        };
         let why = match (purpose, self.part(spot).clone()) {
             (Purpose::Make(_), _) => {
                 *self.part(spot) = Part::Absent;
-                format!("QEMU of {name} does not take it: {why}")
+                format!("{who} does not take it: {why}")
             }
             (Purpose::Plug(_), Part::Plugging { slot }) => {
                 let memory = json!({ "id": self.memory_of(spot, &slot) });
                 self.ask(guest, Purpose::Remove(number), "object-del", &memory);
                 *self.part(spot) = Part::Removing { slot };
-                format!("QEMU of {name} does not plug it into {why}")
+                format!("{who} does not {into}{why}")
             }
             (Purpose::Unplug(_), Part::Unplugging { .. }) => {
-                crate::rarely::warn!("QEMU of {name} does not unplug memory yet: {why}");
+                crate::rarely::warn!("{who} does not unplug memory yet: {why}");
                 return None;
             }
             (Purpose::Remove(_), Part::Removing { .. }) => {
-                crate::rarely::warn!("QEMU of {name} keeps memory: {why}");
+                crate::rarely::warn!("{who} keeps memory: {why}");
                 *self.part(spot) = Part::Absent;
                 return None;
             }
             (Purpose::ListBlocks(_), Part::Freeing { .. }) => {
-                crate::rarely::warn!("QEMU of {name} does not say when memory is free: {why}");
+                crate::rarely::warn!("{who} does not say when memory is free: {why}");
                 *self.part(spot) = Part::Absent;
                 return None;
             }

@@ -4,6 +4,7 @@
 //! and says when it is unused. Only `--force`, a guest that ends and whoever unplugs devices by hand take it
 //! from under programs, which then get SIGBUS. A broker that ends leaves segments where they are.
 
+use super::config::Monitor;
 use super::plugging::{Part, Spot};
 use super::segment::{Segment, USERS_MAX, file_bytes, place_at};
 use super::{Host, random};
@@ -469,8 +470,13 @@ impl Host {
         }
         let guest = self.guests.get(seat.plug.guest)?;
         Some(match seat.plug.part {
+            Part::Plugged { .. } if guest.config.monitor == Monitor::Xen => {
+                "no word of it from there; does yasmind run as root, and are yasmin.ko and yasmin-region.ko \
+                 loaded?"
+                    .to_owned()
+            }
             Part::Plugged { .. } => format!(
-                "no word of it from there; does yasmind run, is yasmin-ivshmem.ko loaded, and has its port \
+                "no word of it from there; does yasmind run, is yasmin-region.ko loaded, and has its port \
                  room for {} MiB (pref64-reserve=, twice as much)?",
                 self.segments[at].file_bytes() >> 20
             ),
