@@ -70,9 +70,11 @@ impl Xen {
     /// # Errors
     /// This is not dom0, or its driver is not there.
     pub fn start() -> anyhow::Result<Self> {
-        let store = XenStore::open().context("cannot open XenStore; is this dom0, with xenfs mounted?")?;
+        let store =
+            XenStore::open().context("cannot open XenStore; is this dom0, with xenfs mounted?")?;
         let open = File::options().read(true).write(true).open(DRIVER);
-        let driver = open.with_context(|| format!("cannot open {DRIVER}; is yasmin-grant.ko loaded?"))?;
+        let driver =
+            open.with_context(|| format!("cannot open {DRIVER}; is yasmin-grant.ko loaded?"))?;
         let (wake, woken) = UnixStream::pair().context("cannot make a socket pair")?;
         woken.set_nonblocking(true)?;
         // What nobody has read yet wakes as well.
@@ -318,8 +320,7 @@ impl Guest {
             match grant {
                 Some(&grant) => {
                     self.memory.insert(memory, Memory { grant, is_going: false });
-                    self.devices
-                        .insert(device, Device { number, asked: None, is_closing: false });
+                    self.devices.insert(device, Device { number, asked: None, is_closing: false });
                 }
                 None => {
                     let _ = store.remove(&front(domid, number));
@@ -433,7 +434,8 @@ impl Guest {
         size_bytes: u64,
         is_read_only: bool,
     ) -> Result<(), Refusal> {
-        let region = parse_memory(id).and_then(|(device, _)| parse_id(device)).map(|(number, _)| number);
+        let region =
+            parse_memory(id).and_then(|(device, _)| parse_id(device)).map(|(number, _)| number);
         let number = region.ok_or_else(|| Refusal::new(format!("'{id}' is none of ours")))?;
         let said = |error: io::Error| match error.kind() {
             ErrorKind::StorageFull => Refusal::new(
@@ -445,7 +447,8 @@ impl Guest {
         // What is behind the last page that it has is never used: a device of KVM's is a power of two.
         let bytes = file.metadata().map_err(said)?.blocks() * 512;
         let bytes = bytes.min(size_bytes);
-        let grant = grants::make(driver, &file, self.domid, number, bytes, is_read_only).map_err(said)?;
+        let grant =
+            grants::make(driver, &file, self.domid, number, bytes, is_read_only).map_err(said)?;
         self.memory.insert(id.to_owned(), Memory { grant, is_going: false });
         Ok(())
     }
@@ -543,10 +546,8 @@ impl Guest {
     /// A device goes. One whose making was not answered yet was refused by the guest's driver.
     fn unplug(&mut self, store: &mut XenStore, id: &str) {
         let Some(device) = self.devices.remove(id) else { return };
-        let path = format!(
-            "/local/domain/{}/error/device/{KIND}/{}/error",
-            self.domid, device.number
-        );
+        let path =
+            format!("/local/domain/{}/error/device/{KIND}/{}/error", self.domid, device.number);
         let why = store.read(&path).map_or_else(|_| "no reason".to_owned(), |why| printable(&why));
         for path in [path, front(self.domid, device.number), back(self.domid, device.number)] {
             let _ = store.remove(&path);

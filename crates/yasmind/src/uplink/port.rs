@@ -77,8 +77,11 @@ impl Port {
         inotify::add_watch(&comers, folder.unwrap_or(Path::new(".")), WatchFlags::CREATE)?;
         let look = Some(Look::from(now));
         let is_xen = std::fs::read_to_string(HYPERVISOR).is_ok_and(|kind| kind.trim_end() == "xen");
-        let dom0 = (is_xen && named.is_none())
-            .then_some(Dom0 { at: now, after: DOM0_AFTER, is_connected: false });
+        let dom0 = (is_xen && named.is_none()).then_some(Dom0 {
+            at: now,
+            after: DOM0_AFTER,
+            is_connected: false,
+        });
         Ok(Self { named, fd: None, comers: Some(comers), look, dom0 })
     }
 
