@@ -49,9 +49,14 @@ pub trait Sink {
     /// Whether the ring has the largest size that it may get.
     fn is_grown(&self) -> bool;
 
-    /// Whether the ring is too small for `len` bytes, however empty, and a larger one, which is asked for, can be
-    /// had soon.
+    /// Whether the ring has too little room for `len` bytes, and a larger one, which is asked for, can be had soon.
     fn awaits_larger(&mut self, write: &Write, len: usize) -> bool;
+
+    /// Whether the ring holds `len` bytes when it is empty.
+    fn holds(&self, write: &Write, len: usize) -> bool;
+
+    /// Whether several threads or processes send on the connection.
+    fn has_many_senders(&self) -> bool;
 
     /// Asked at bounded intervals, in between it is `Fine`. Where the ring opens, and once the
     /// program was told of an end, it is asked each time.
@@ -104,7 +109,7 @@ pub trait Sink {
 }
 
 /// What one segment takes on loopback, of 64 KiB with both headers: a send of no more comes as a whole.
-const AT_ONCE: usize = 65_483;
+pub const AT_ONCE: usize = 65_483;
 
 /// One send under way.
 #[derive(Debug)]
@@ -116,6 +121,21 @@ pub struct Send {
 
 /// `None`: parked for good, so the program's own call does it, with all that it asks for.
 type Answer = Found<Option<Ret>>;
+
+/// What comes behind a try to send by ring.
+enum Next {
+    Again,
+    /// There is too little room for what must come as a whole.
+    Full,
+    Answer(Answer),
+}
+
+/// How a send goes for whose bytes the ring has too little room.
+enum Split {
+    InParts,
+    WhenThereIsRoom,
+    ByTcp,
+}
 
 impl Send {
     pub const fn new(asks: Asks) -> Self {
@@ -135,32 +155,12 @@ impl Send {
             was_open |= sink.is_open();
             let Ok(room) = sink.room(self.left()) else { return self.reset(sink) };
             match room {
-                Room::Ring(write) => {
-                    if let Some(found) = self.by_ring(sink, &write) {
-                        return found;
-                    }
-                }
-                Room::Full => {
-                    if sink.health(None) == Health::Over {
-                        sink.park_for_good();
-                        continue;
-                    }
-                    let grows = sink.wants_growth();
-                    if !is_spent && !grows {
-                        return Found::Nothing;
-                    }
-                    // A ring that has its full size holds about what TCP's buffers would have
-                    // taken; of a smaller one a program would see short writes that TCP does not
-                    // give.
-                    if self.done > 0 && !self.asks.blocks && sink.is_grown() {
-                        sink.cut_short();
-                        return answer(self.done as Ret);
-                    }
-                    // TCP's own buffers take it from here, so that a program that relies on
-                    // them does not wait where it would not have waited.
-                    sink.park();
-                    sink.note_parked();
-                }
+                Room::Ring(write) => match self.by_ring(sink, &write) {
+                    Next::Again => continue,
+                    Next::Answer(answer) => return answer,
+                    Next::Full => {}
+                },
+                Room::Full => {}
                 Room::Tcp if sink.is_never() && self.done == 0 => {
                     sink.goes_by_tcp();
                     return Found::Answer(None);
@@ -172,54 +172,100 @@ impl Send {
                     return self.by_tcp(sink);
                 }
             }
+            if sink.health(None) == Health::Over {
+                sink.park_for_good();
+                continue;
+            }
+            let grows = sink.wants_growth();
+            if !is_spent && !grows {
+                return Found::Nothing;
+            }
+            // A ring that has its full size holds about what TCP's buffers would have
+            // taken; of a smaller one a program would see short writes that TCP does not
+            // give.
+            if self.done > 0 && !self.asks.blocks && sink.is_grown() {
+                sink.cut_short();
+                return answer(self.done as Ret);
+            }
+            // TCP's own buffers take it from here, so that a program that relies on
+            // them does not wait where it would not have waited.
+            sink.park();
+            sink.note_parked();
         }
     }
 
-    /// `None`: look again.
+    /// Whether the ring has room for all of it, or what else. Receivers are written that take what one recv gives
+    /// for a message; and threads that send messages without a lock of their own, since a send in the kernel has
+    /// the socket's. By TCP on loopback both work, so nobody sees, or sends behind, the beginning of such a send alone.
     #[inline]
-    fn by_ring<S: Sink>(&mut self, sink: &mut S, write: &Write) -> Option<Answer> {
+    fn split<S: Sink>(&self, sink: &mut S, write: &Write) -> Option<Split> {
+        let len = self.asks.len_bytes;
+        if len <= write.room_bytes as usize || self.done > 0 {
+            return None;
+        }
+        Some(self.split_first(sink, write))
+    }
+
+    #[cold]
+    fn split_first<S: Sink>(&self, sink: &mut S, write: &Write) -> Split {
+        let len = self.asks.len_bytes;
+        if len > AT_ONCE && !sink.has_many_senders() {
+            return Split::InParts;
+        }
+        if sink.awaits_larger(write, len) {
+            return Split::ByTcp;
+        }
+        match sink.holds(write, len) {
+            // Of a full buffer TCP takes what fits, too.
+            true if !self.asks.blocks && sink.is_grown() => Split::InParts,
+            true => Split::WhenThereIsRoom,
+            false => Split::ByTcp,
+        }
+    }
+
+    #[inline]
+    fn by_ring<S: Sink>(&mut self, sink: &mut S, write: &Write) -> Next {
         match sink.health(Some(write)) {
             Health::Fine => {}
             Health::Over => {
                 sink.park_for_good();
-                return None;
+                return Next::Again;
             }
             Health::Silent => {
                 sink.park();
-                return None;
+                return Next::Again;
             }
-            Health::PassedBy => return Some(self.reset(sink)),
+            Health::PassedBy => return Next::Answer(self.reset(sink)),
         }
-        // A reader would see its begin alone. Receivers are written that take what one recv gives for a message,
-        // and by TCP on loopback they work.
-        let len = self.asks.len_bytes;
-        if self.done == 0 && len <= AT_ONCE && sink.awaits_larger(write, len) {
-            if write.opens() {
-                return Some(self.by_tcp(sink));
+        match self.split(sink, write) {
+            None | Some(Split::InParts) => {}
+            Some(Split::WhenThereIsRoom) => return Next::Full,
+            Some(Split::ByTcp) if write.opens() => return Next::Answer(self.by_tcp(sink)),
+            Some(Split::ByTcp) => {
+                sink.park();
+                return Next::Again;
             }
-            sink.park();
-            return None;
         }
         let mut position = 0;
         if write.opens() {
             match sink.opening() {
                 Opening::At(at) => position = at,
-                Opening::NotNow => return Some(self.by_tcp(sink)),
-                Opening::PassedBy => return Some(self.reset(sink)),
+                Opening::NotNow => return Next::Answer(self.by_tcp(sink)),
+                Opening::PassedBy => return Next::Answer(self.reset(sink)),
             }
         }
         let len = match sink.fill(write, self.done, self.left().min(write.room_bytes as usize)) {
             // A file ended.
-            Ok(0) => return Some(answer(self.done as Ret)),
+            Ok(0) => return Next::Answer(answer(self.done as Ret)),
             Ok(len) => len,
-            Err(fault) => return Some(answer(self.result(fault))),
+            Err(fault) => return Next::Answer(answer(self.result(fault))),
         };
         match sink.publish(write, len, position) {
             Ok(Publish::Done) => self.done += len,
             Ok(Publish::Retry) => {}
-            Err(Broken) => return Some(self.reset(sink)),
+            Err(Broken) => return Next::Answer(self.reset(sink)),
         }
-        (self.left() == 0).then(|| answer(self.done as Ret))
+        if self.left() > 0 { Next::Again } else { Next::Answer(answer(self.done as Ret)) }
     }
 
     /// Tries without sleeping; what is left may have to sleep outside the lock.

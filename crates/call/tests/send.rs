@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 
 use direction::{Direction, byte_at};
 use proptest::prelude::*;
-use yasmin_call::send::{Asks, Health, Opening, Send, Sink};
+use yasmin_call::send::{AT_ONCE, Asks, Health, Opening, Send, Sink};
 use yasmin_call::{EAGAIN, ECONNRESET, EFAULT, EINTR, Ret};
 use yasmin_ring::{Broken, Pages, Publish, Receiver, Room, Sender, View, Write};
 use yasmin_wait::Found;
+use yasmin_wire::layout::class_bytes;
 
 const CLASS: u8 = 0;
 /// What TCP takes before it is full.
@@ -53,7 +54,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn asks() -> impl Strategy<Value = Asks> {
-    let len = prop_oneof![3 => 1usize..50, 3 => 1usize..12_000];
+    let len = prop_oneof![6 => 1usize..50, 6 => 1usize..12_000, 1 => AT_ONCE..AT_ONCE + 5000];
     (len, any::<bool>()).prop_map(|(len_bytes, blocks)| Asks { len_bytes, blocks })
 }
 
@@ -214,7 +215,12 @@ impl World {
         let asks = send.asks;
         let mut is_spent = false;
         loop {
-            match send.step(self, is_spent) {
+            let found = send.step(self, is_spent);
+            if found == Found::Nothing && asks.blocks {
+                let is_long = asks.len_bytes > AT_ONCE && !is_of_many(asks.len_bytes);
+                assert!(send.done == 0 || is_long, "others see, or send behind, a part");
+            }
+            match found {
                 Found::Answer(Some(ret)) => return Some(ret),
                 Found::Answer(None) => {
                     let ret = self.kernel(self.written, asks.len_bytes);
@@ -277,6 +283,14 @@ impl Sink for World {
     /// Of some lengths, as if the ring did not hold them.
     fn awaits_larger(&mut self, _write: &Write, len: usize) -> bool {
         len % 5 == 3
+    }
+
+    fn holds(&self, write: &Write, len: usize) -> bool {
+        len <= class_bytes(write.class()) as usize
+    }
+
+    fn has_many_senders(&self) -> bool {
+        is_of_many(self.len_bytes)
     }
 
     fn health(&mut self, write: Option<&Write>) -> Health {
@@ -353,6 +367,11 @@ impl Sink for World {
     fn reset(&mut self) {
         self.was_reset = true;
     }
+}
+
+/// Sends of some lengths are those of one of several threads.
+const fn is_of_many(len_bytes: usize) -> bool {
+    len_bytes % 3 == 1
 }
 
 fn play(steps: &[Step]) {

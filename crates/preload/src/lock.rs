@@ -81,8 +81,8 @@ fn ask_me() -> u32 {
     number
 }
 
-/// Where the calling thread's block is.
-fn thread_pointer() -> usize {
+/// Where the calling thread's block is: no other thread's that lives.
+pub fn thread_pointer() -> usize {
     let at: usize;
     // SAFETY: the block begins with its own address (the x86-64 psABI's TLS).
     unsafe {

@@ -125,6 +125,7 @@ impl Call<'_> {
     fn step(&mut self, is_spent: bool) -> Result<Found<Option<Ret>>, Unlocked> {
         let _guard = self.lock()?;
         self.send.asks.blocks = self.io.blocks();
+        self.io.conn.tx.note_sender();
         let sender = self.io.conn.sender();
         if config::chaos() {
             let _ = sender.park();
@@ -311,14 +312,24 @@ impl Sink for Locked<'_, '_> {
 
     fn awaits_larger(&mut self, write: &Write, len: usize) -> bool {
         let (class, most) = (write.class(), self.io.conn.max_class());
-        if len <= class_bytes(class) as usize || class >= most {
+        if class >= most {
             return false;
         }
-        let fits = |class: &u8| class_bytes(*class) as usize >= len;
+        // Beside what is unread now.
+        let unread = (class_bytes(class) - write.room_bytes) as usize;
+        let fits = |class: &u8| class_bytes(*class) as usize >= unread + len;
         let wanted = (MIN_PAGED_CLASS..most).find(fits).unwrap_or(most);
         self.sender.want_class(wanted);
         let (count, since) = self.io.conn.tx.is_too_small(class);
         count <= GROWS_WITHIN || clock::ticks().wrapping_sub(since) < clock::us(GROWS_WITHIN_US)
+    }
+
+    fn holds(&self, write: &Write, len: usize) -> bool {
+        len <= class_bytes(write.class()) as usize
+    }
+
+    fn has_many_senders(&self) -> bool {
+        self.io.conn.tx.has_many_senders() || self.io.conn.is_shared()
     }
 
     /// A side that only sends learns here, and only here, that its peer is gone.

@@ -8,7 +8,7 @@ use yasmin_tests::netns::Net;
 use yasmin_tests::peer;
 use yasmin_tests::script::{Duo, compare_in};
 
-use crate::c::check_all_there;
+use crate::c::{check_all_there, check_as_by_tcp};
 use crate::{check, check_alone};
 
 const SENDS: [&str; 6] = ["__write", "__send", "pwritev64v2", "aio", "list", "kernelaio"];
@@ -358,4 +358,11 @@ fn one_receive_takes_one_send() {
     let at_once = Knobs::at_once;
     let moods = [Knobs::default(), at_once(), at_once().spin(0), at_once().chaos(100, 3)];
     check_all_there("whole", &[], &moods);
+}
+
+/// Of several threads and processes, and behind others that are unread.
+#[test]
+fn what_one_call_sends_comes_in_one_piece() {
+    let lines = check_as_by_tcp("torn", &[Knobs::default(), Knobs::default().chaos(100, 3)]);
+    assert!(lines.iter().all(|line| line.contains(": 0 ")), "{lines:?}");
 }

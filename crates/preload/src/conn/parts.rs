@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::clock;
-use crate::lock::Lock;
+use crate::lock::{self, Lock};
 use crate::spin::{Backoff, NO_CPU};
 
 fn zero<const N: usize>(fields: [&AtomicU32; N]) {
@@ -29,8 +29,6 @@ pub struct RxHalf {
     pub told_seen: AtomicU32,
     /// Not 0: the kernel had something to tell when poll last asked it.
     pub kernel_ready: AtomicU32,
-    /// What the sender said of its steps elsewhere when poll last asked the kernel because of them.
-    pub elsewhere_seen: AtomicU64,
     /// Not 0: TCP was empty when it was last read.
     pub tcp_dry: AtomicU32,
     /// Not 0: an errno that cut a receive short, for the next one.
@@ -54,7 +52,6 @@ impl RxHalf {
             &self.grow_asked,
         ]);
         self.looked_at.store(0, Ordering::Relaxed);
-        self.elsewhere_seen.store(0, Ordering::Relaxed);
         self.read_before.store(read_before, Ordering::Relaxed);
     }
 }
@@ -80,7 +77,12 @@ pub struct TxHalf {
     /// How often the ring was too small for a send, below the class that it had then, and the ticks of the first.
     small: AtomicU32,
     small_at: AtomicU64,
+    /// The thread that sends, `MANY` for several, 0 before any did.
+    sender_thread: AtomicU64,
 }
+
+/// No thread's.
+const MANY: u64 = u64::MAX;
 
 /// Where the class stands in `full` and `small`.
 const CLASS_SHIFT: u32 = 24;
@@ -113,9 +115,23 @@ impl TxHalf {
         (count, self.small_at.load(Ordering::Relaxed))
     }
 
+    /// This thread sends. For one sender at a time.
+    pub fn note_sender(&self) {
+        let (own, seen) =
+            (lock::thread_pointer() as u64, self.sender_thread.load(Ordering::Relaxed));
+        if seen != own && seen != MANY {
+            self.sender_thread.store(if seen == 0 { own } else { MANY }, Ordering::Relaxed);
+        }
+    }
+
+    pub fn has_many_senders(&self) -> bool {
+        self.sender_thread.load(Ordering::Relaxed) == MANY
+    }
+
     pub fn reset(&self) {
         self.spin.reset();
         zero([&self.ends_seen, &self.full, &self.more_follows, &self.small]);
+        self.sender_thread.store(0, Ordering::Relaxed);
         self.looked_at.store(0, Ordering::Relaxed);
         self.compared_at.store(0, Ordering::Relaxed);
         self.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
