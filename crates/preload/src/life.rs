@@ -13,7 +13,7 @@ use crate::{broker, handouts, holders, process, residue, set, sys, table, tcp};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
-pub fn unname(conn: &'static Conn, fd: c_int, goes: Goes) {
+pub fn unname(conn: &'static Conn, fd: c_int, goes: Goes) -> Option<Rest> {
     conn.number_goes(fd, goes);
     if conn.has_many_names() {
         // Another thread may close the last of them meanwhile.
@@ -32,9 +32,9 @@ pub fn unname(conn: &'static Conn, fd: c_int, goes: Goes) {
         if other >= 0 {
             set::numbers::number_orphaned(fd, other);
         }
-        return;
+        return None;
     }
-    release(conn, fd, goes);
+    release(conn, fd, goes)
 }
 
 /// Every descriptor that names it becomes plain TCP, as the kernel has it.
@@ -49,16 +49,16 @@ pub fn retire(conn: &'static Conn, fd: c_int) {
         }
     }
     conn.set_fd(fd);
-    release(conn, fd, Goes::Unseen);
+    drop(release(conn, fd, Goes::Unseen));
 }
 
-/// It is gone from the table, and its pages are unmapped.
-fn release(conn: &'static Conn, fd: c_int, goes: Goes) {
+/// It is gone from the table.
+fn release(conn: &'static Conn, fd: c_int, goes: Goes) -> Option<Rest> {
     lay_ghosts();
     let (Ok(rx), Ok(tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else {
         // A handler closes what its thread is using: the memory stays until exit.
         goes.clear(fd);
-        return;
+        return None;
     };
     conn.reset_if_passed_by(fd);
     // The peer looks at the kernel for the end.
@@ -94,27 +94,41 @@ fn release(conn: &'static Conn, fd: c_int, goes: Goes) {
         if is_own {
             broker::release(conn.id.load(Ordering::Relaxed));
         }
-        return;
+        return None;
     }
-    forget(conn, fd, is_own);
+    forget(conn, fd, is_own)
 }
 
-/// It is out of the table: nobody looks at its pages any more, and they are unmapped.
-fn forget(conn: &'static Conn, fd: c_int, is_own: bool) {
+/// It is out of the table.
+fn forget(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<Rest> {
     // Out of the table, /then/ out of the hot lists, /then/ unpinned.
-    if !set::numbers::leave(fd) {
-        return;
-    }
-    let is_unpinned = conn.await_pins();
-    if is_unpinned {
-        conn.unmap();
-    }
-    residue::drop_of(conn);
-    if is_own {
-        broker::release(conn.id.load(Ordering::Relaxed));
-    }
-    if is_unpinned {
-        conn::POOL.give(conn);
+    set::numbers::leave(fd).then_some(Rest { conn, is_own })
+}
+
+/// A connection that is out of the table, and the sets. Dropped, nobody looks at its pages any more, they are
+/// unmapped, and the broker hears of it. A large ring's pages are freed for a tenth of a millisecond, and the
+/// broker may take this CPU: the kernel's close goes before that, so that the peer need not wait for the end.
+pub struct Rest {
+    conn: &'static Conn,
+    is_own: bool,
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let saved = sys::errno();
+        let conn = self.conn;
+        let is_unpinned = conn.await_pins();
+        if is_unpinned {
+            conn.unmap();
+        }
+        residue::drop_of(conn);
+        if self.is_own {
+            broker::release(conn.id.load(Ordering::Relaxed));
+        }
+        if is_unpinned {
+            conn::POOL.give(conn);
+        }
+        sys::set_errno(saved);
     }
 }
 
@@ -129,7 +143,7 @@ fn forget(conn: &'static Conn, fd: c_int, is_own: bool) {
 pub fn renew(conn: &'static Conn, fd: c_int) {
     let saved = sys::errno();
     if becomes_candidate(conn, fd) {
-        forget(conn, fd, true);
+        drop(forget(conn, fd, true));
     }
     sys::set_errno(saved);
 }

@@ -8,6 +8,7 @@ use core::sync::atomic::{self, AtomicU32, Ordering};
 use crate::conn::names::Goes;
 use crate::conn::{Conn, Unlocked};
 use crate::entry::{self, Entry};
+use crate::life::Rest;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
     broker, elsewhere, filter, guest, handouts, handover, life, memory, process, real, recv,
@@ -410,14 +411,15 @@ fn leave_to_stdio(conn: &Conn, to: c_int) {
 /// way that this library did not see.
 pub fn renumbered(fd: c_int) {
     if table::raw(fd) != 0 && !process::is_borrowed() {
-        forget(fd, Goes::Unseen);
+        drop(forget(fd, Goes::Unseen));
     }
 }
 
-/// The program is about to close `fd`: bookkeeping only.
-fn forget(fd: c_int, goes: Goes) {
+/// The program is about to close `fd`: bookkeeping only. What is left to do can be done behind that.
+fn forget(fd: c_int, goes: Goes) -> Option<Rest> {
+    let mut rest = None;
     match entry::get(fd) {
-        Entry::Conn(conn) => life::unname(conn, fd, goes),
+        Entry::Conn(conn) => rest = life::unname(conn, fd, goes),
         Entry::Set(set) => set::numbers::unnamed(set, fd),
         Entry::Candidate(candidate) => life::number_closes(fd, candidate),
         Entry::Own => {
@@ -432,6 +434,7 @@ fn forget(fd: c_int, goes: Goes) {
         Entry::Leaving | Entry::Nothing => {}
     }
     set::numbers::number_closed(fd);
+    rest
 }
 
 /// # Safety
@@ -443,32 +446,34 @@ pub unsafe fn close(fd: c_int) -> c_int {
         return -1;
     }
     let is_stream = matches!(entry::get(fd), Entry::Conn(_) | Entry::Candidate(_));
-    goes(fd, Goes::Closed);
+    let rest = goes(fd, Goes::Closed);
     // SAFETY: the program's own argument.
     let ret = unsafe { real::close(fd) };
     if is_stream {
         table::has_left(fd);
         elsewhere::note_step();
     }
+    drop(rest);
     ret
 }
 
 /// The program is about to close `fd`, which it opened, by a call of libc's that ends unseen.
 pub fn closes(fd: c_int) {
-    goes(fd, Goes::Unseen);
+    drop(goes(fd, Goes::Unseen));
 }
 
-fn goes(fd: c_int, goes: Goes) {
+fn goes(fd: c_int, goes: Goes) -> Option<Rest> {
     match entry::get(fd) {
         Entry::Nothing => set::numbers::number_closed(fd),
         Entry::Own => {}
         _ => {
             process::refresh();
             if !process::is_borrowed() {
-                forget(fd, goes);
+                return forget(fd, goes);
             }
         }
     }
+    None
 }
 
 /// # Safety
@@ -499,7 +504,7 @@ pub unsafe fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
                 from = fd + 1;
             }
             Entry::Nothing => set::numbers::number_closed(fd as c_int),
-            _ => forget(fd as c_int, Goes::Unseen),
+            _ => drop(forget(fd as c_int, Goes::Unseen)),
         }
     }
     if from <= last {
@@ -544,7 +549,7 @@ pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
         sys::set_errno(EINVAL);
         return -1;
     }
-    forget(to, Goes::Replaced);
+    let rest = forget(to, Goes::Replaced);
     // What is done by this number from here on is done on the other socket, as it is known here.
     table::set_leaving(to);
     let ret = kernel();
@@ -552,6 +557,7 @@ pub unsafe fn dup_onto(from: c_int, to: c_int, flags: Option<c_int>) -> c_int {
         duplicated(from, to);
     }
     table::has_left(to);
+    drop(rest);
     ret
 }
 
