@@ -63,6 +63,13 @@ impl Since {
         now.saturating_sub(then)
     }
 
+    /// A sleep begins, which may be long: how long it was the kernel's clock says then.
+    pub fn ask(&self) {
+        if self.ns.get().is_none() && !process::is_sandboxed() {
+            self.ns.set(Some(now_ns().saturating_sub(self.gone_by_ticks_ns())));
+        }
+    }
+
     fn gone_by_ticks_ns(&self) -> u64 {
         let per_us = u128::from(PER_US.load(Ordering::Relaxed));
         (u128::from(ticks().wrapping_sub(self.ticks)) * 1000 / per_us) as u64
@@ -82,19 +89,24 @@ pub fn realtime_after(ns: i64) -> TimeSpec {
 
 /// Measures the counter over 20 us.
 ///
-/// Losing the CPU on the way can only make the rate look higher: the lowest of a few is right.
-/// Where the program may not ask the clock, it stands still, and the guess stays.
+/// To ask the clock takes up to a twentieth of that. So the counter is read before and behind: one rate is too
+/// high and the other one too low, the more so where the CPU is lost on the way, and the nearest of a few enclose the
+/// right one. Where the program may not ask the clock, it stands still, and the guess stays.
 pub fn calibrate() {
     const MOST_TICKS: u64 = 10_000_000;
-    let rates = [(); 4].map(|()| {
-        let (t0, n0) = (ticks(), monotonic_ns());
-        let mut n1 = n0;
-        while n1 < n0 + 5_000 && ticks() - t0 < MOST_TICKS {
-            n1 = monotonic_ns();
+    let (mut lowest, mut highest) = (0, u64::MAX);
+    for _ in 0..4 {
+        let (before, n0, behind) = (ticks(), monotonic_ns(), ticks());
+        let (mut last, mut n1) = (behind, n0);
+        while n1 < n0 + 5_000 && last - behind < MOST_TICKS {
+            (last, n1) = (ticks(), monotonic_ns());
         }
-        ((ticks() - t0) * 1000).checked_div(n1 - n0).unwrap_or(0)
-    });
-    if let Some(per_us) = rates.into_iter().filter(|rate| *rate > 0).min() {
-        PER_US.store(per_us, Ordering::Relaxed);
+        let rate = |ticks: u64| (ticks * 1000).checked_div(n1 - n0).filter(|rate| *rate > 0);
+        if let (Some(low), Some(high)) = (rate(last - behind), rate(ticks() - before)) {
+            (lowest, highest) = (low.max(lowest), high.min(highest));
+        }
+    }
+    if lowest > 0 {
+        PER_US.store(lowest.midpoint(highest), Ordering::Relaxed);
     }
 }

@@ -45,6 +45,14 @@ impl Timeout {
         self.ns == 0
     }
 
+    /// What is left of it for a sleep that begins now.
+    pub fn to_sleep(self, start: &Since) -> Self {
+        if self.ns > 0 {
+            start.ask();
+        }
+        self.less(start)
+    }
+
     /// What is left of it after the time since `start`.
     pub fn less(self, start: &Since) -> Self {
         if self.ns <= 0 {

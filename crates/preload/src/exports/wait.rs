@@ -133,7 +133,8 @@ pub unsafe extern "C" fn select(
     let start = Since::now();
     let Some(ret) = sets.wait(limit, core::ptr::null()) else { return kernel() };
     if !timeout.is_null() {
-        let left = limit.less(&start).timespec();
+        // Nothing is left when the time was up, by whatever clock.
+        let left = if ret == 0 { Timeout::from_ms(0) } else { limit.less(&start) }.timespec();
         // Linux leaves what is left there, if it can.
         memory::put(timeout, TimeSpec { sec: left.sec, nsec: left.nsec / 1000 });
     }
