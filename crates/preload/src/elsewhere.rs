@@ -1,12 +1,15 @@
-//! What this process does by TCP, for those who get ring bytes from it.
+//! What this process does by the kernel, for those who get ring bytes from it.
 //!
 //! A program that sends on one connection and then on another one finds that the other side's waits
-//! tell of the first no later than of the second. Ring bytes are seen at once, though, and the
-//! kernel is asked now and then. So whoever publishes says when something went by TCP last, and
-//! whoever has not asked the kernel since does so first (spec/wire.md section 5.7).
+//! tell of the first no later than of the second, and before it. So it is with what it writes into a pipe, an
+//! eventfd or a Unix socket. So whoever publishes says when something went by the kernel last, and in the
+//! answer of a wait ring bytes come behind what the kernel tells, if that is later than when it was asked
+//! before (spec/wire.md section 5.7).
 //!
 //! What must stay true: a step is noted when the kernel has taken it, and ring bytes that are
-//! published after that by the same process say a time that is no earlier.
+//! published after that by the same process say a time that is no earlier. Not every step can be noted: a file
+//! that comes into a folder is one, and what another process does. A wait that finds ring bytes asks the kernel in any
+//! case, and only the order inside its answer depends on what is noted here.
 //!
 //! Storey 1: system.
 
@@ -26,7 +29,7 @@ pub fn begin() {
     note_step();
 }
 
-/// The kernel took bytes, a connection or an end on some connection.
+/// The kernel took bytes, a connection, an end or a signal.
 #[inline]
 pub fn note_step() {
     if HAS_CHANNELS.load(Ordering::SeqCst) != 0 {

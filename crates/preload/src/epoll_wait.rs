@@ -308,7 +308,7 @@ impl Interests for Waiting<'_> {
     fn sleep(&mut self) -> Found<c_int> {
         let wait = self.wait;
         let is_whole = self.is_plain && !self.has_slept;
-        let left = if is_whole { wait.timeout } else { wait.timeout.less(&self.start) };
+        let left = if is_whole { wait.timeout } else { wait.timeout.to_sleep(&self.start) };
         let ret = if !self.is_plain && self.handled.is_past() {
             signals::interrupted()
         } else {
@@ -322,19 +322,20 @@ impl Interests for Waiting<'_> {
 
 /// What rings and kernel have without waiting; `None`: nothing. Under the lock.
 ///
-/// One wait tells of all that is ready, as the kernel's does: it is asked unless it had
-/// nothing a moment ago, so that what it has is late by `LOOK_US` at most.
+/// One wait tells of all that is ready, as the kernel's does: it is asked behind each look that found ring
+/// bytes, whoever sent them. Who writes into a pipe, ends a connection, or has another process do so, and then
+/// sends by ring, is heard in this order. Where only the kernel has something it is late by `LOOK_US` at most.
 fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
-    let mut is_due = is_kernel_due(set);
+    let is_due = is_kernel_due(set);
     let hot = set.hot.len();
     let max = wait.max as u32;
     // Rings could fill the program's buffer each time, and nothing else be told.
     let fills = hot >= max || hot.saturating_mul(max) > MERGE_STEPS;
     if fills && follow_tcp(set) {
-        is_due = true;
         set.kernel_first.store(0, Ordering::Relaxed);
     }
-    if is_due && fills && set.kernel_first.swap(1, Ordering::Relaxed) == 0 {
+    let asks_first = fills && set.kernel_first.swap(1, Ordering::Relaxed) == 0;
+    if asks_first {
         let told = ask_kernel(set, wait, 0);
         // Where it filled the buffer, it has its turn again behind the rings.
         set.known_at.store(set.looked_at.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -346,16 +347,16 @@ fn look(set: &Set, wait: &Wait, has_watched: bool) -> Option<c_int> {
         }
     }
     set.kernel_first.store(0, Ordering::Relaxed);
-    let look = Look::now(set);
-    let follows = gather(set, &look, max);
+    let look = if asks_first { Look::as_of_kernel(set) } else { Look::now(set) };
+    gather(set, &look, max);
     set.emits_at.store(look.time, Ordering::Relaxed);
     let found = emit(set, wait, 0, &look, fills);
     if found > 0 {
         if has_watched {
             set.spin.won();
         }
-        let asks = (is_due || follows) && !fills && found as u32 != max;
-        let told = if asks { ask_kernel_beside(set, wait, found) } else { 0 };
+        let has_room = !fills && found as u32 != max;
+        let told = if has_room { ask_kernel_beside(set, wait, found) } else { 0 };
         return Some(complete_in_order(set, wait, &look, found..found + told) as c_int);
     }
     if is_due || !has_watched || wait.timeout.is_now() {

@@ -103,7 +103,13 @@ fn routed<Kernel: FnOnce() -> isize>(
                 table::await_leaving(fd);
                 continue;
             }
-            _ => kernel(),
+            _ => {
+                let ret = kernel();
+                if ret > 0 && matches!(way, Way::Out) {
+                    elsewhere::note_step();
+                }
+                ret
+            }
         };
     }
 }

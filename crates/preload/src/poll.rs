@@ -23,6 +23,9 @@ use crate::{clock, in_flight, process, real, spin, table};
 /// How often a poll that is served by rings asks the kernel all the same, in microseconds.
 const LOOK_US: u64 = 20;
 
+/// So often at most one look asks the kernel again, since more came by ring meanwhile.
+const LOOKS_MAX: u32 = 4;
+
 /// Of longer lists the rest is taken to be what it was.
 const REMEMBERED: usize = 64;
 
@@ -124,7 +127,7 @@ impl Poll<'_> {
     fn wait_in_sandbox(&mut self) -> c_int {
         let limit = if self.any_ring() { Timeout::from_ms(0) } else { self.timeout };
         let ret = self.kernel(limit);
-        if ret < 0 { ret } else { self.add_rings() }
+        if ret < 0 { ret } else { self.add_rings().0 }
     }
 
     /// A set's rings have something of which the kernel knows nothing: there is nothing to wait for.
@@ -179,11 +182,12 @@ impl Poll<'_> {
         })
     }
 
-    /// Whether a ring has something to read, and the kernel was asked about the others just now:
-    /// poll tells of them at the next call. Only where rings know all that is asked of them.
+    /// Whether the ring of the only one has something to read, and the kernel was asked just now. Only where it
+    /// knows all that is asked of it.
     fn rings_alone_do(&self) -> bool {
         let gone = clock::ticks().wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
         gone < clock::us(LOOK_US)
+            && self.is_alone()
             && self.conns().all(|(at, conn)| ring_knows(conn, &self.fds[at]))
             && self.conns().any(|(at, conn)| {
                 let one = &self.fds[at];
@@ -191,16 +195,18 @@ impl Poll<'_> {
             })
     }
 
-    /// Whether the sender of ring bytes did something by TCP before, of which the kernel was not
-    /// asked since.
-    fn follows_tcp(&self) -> bool {
-        let mut any = false;
-        for (at, conn) in self.conns() {
-            let Some(_pin) = conn.pin(self.fds[at].fd) else { continue };
-            let said = conn.receiver().block.tcp_elsewhere();
-            any |= conn.rx.elsewhere_seen.swap(said, Ordering::Relaxed) != said;
-        }
-        any
+    /// Nothing else is asked about.
+    fn is_alone(&self) -> bool {
+        self.fds.len() == 1
+    }
+
+    /// Rings that have something to read of what is asked for.
+    fn readable_rings(&self) -> usize {
+        let asks_in = |one: &PollFd| one.events & (POLLIN | POLLRDNORM) != 0;
+        let conns = self.conns();
+        conns
+            .filter(|(at, conn)| asks_in(&self.fds[*at]) && is_readable(conn, self.fds[*at].fd))
+            .count()
     }
 
     fn any_ring(&self) -> bool {
@@ -227,14 +233,16 @@ impl Poll<'_> {
         false
     }
 
-    /// Adds what the rings have to what the kernel said; returns the count of ready ones.
-    fn add_rings(&mut self) -> c_int {
-        let mut found = 0;
+    /// Adds what the rings have to what the kernel said; returns the count of ready ones, and of rings
+    /// that have something to read.
+    fn add_rings(&mut self) -> (c_int, usize) {
+        let (mut found, mut rings) = (0, 0);
         for one in self.fds.iter_mut() {
             if let Some(conn) = entry::conn_of(one.fd) {
                 let asks_in = one.events & (POLLIN | POLLRDNORM);
                 if asks_in != 0 && is_readable(conn, one.fd) {
                     one.revents |= asks_in;
+                    rings += 1;
                 }
                 let asks_out = one.events & (POLLOUT | POLLWRNORM);
                 let is_over = one.revents & (POLLERR | POLLHUP) != 0;
@@ -248,7 +256,7 @@ impl Poll<'_> {
             }
             found += c_int::from(one.revents != 0);
         }
-        found
+        (found, rings)
     }
 
     fn budget(&self) -> Budget {
@@ -338,17 +346,26 @@ impl Interests for Waiting<'_> {
         if budget.is_none() && poll.only_sleeps() {
             return Found::Nothing;
         }
-        let is_busy = poll.rings_alone_do() && !poll.follows_tcp();
-        let asks = !is_busy && poll.must_ask(budget.is_none());
-        if asks {
-            let ret = poll.look();
-            if ret < 0 && (ret != -sys::EINTR || !poll.any_ring()) {
-                return Found::Answer(sys::returned(ret as isize) as c_int);
+        let is_busy = poll.rings_alone_do();
+        let mut turns = 0..LOOKS_MAX;
+        let (found, asks) = loop {
+            // One wait tells of all that is ready: what the kernel has, too, if there are ring bytes.
+            let before = if poll.is_alone() { 0 } else { poll.readable_rings() };
+            let asks = before > 0 || !is_busy && poll.must_ask(budget.is_none());
+            if asks {
+                let ret = poll.look();
+                if ret < 0 && (ret != -sys::EINTR || !poll.any_ring()) {
+                    return Found::Answer(sys::returned(ret as isize) as c_int);
+                }
+            } else {
+                poll.fds.iter_mut().for_each(|one| one.revents = 0);
             }
-        } else {
-            poll.fds.iter_mut().for_each(|one| one.revents = 0);
-        }
-        let found = poll.add_rings();
+            let (found, rings) = poll.add_rings();
+            // What came into a ring since may have been sent behind what the kernel has by now.
+            if poll.is_alone() || rings <= before || turns.next().is_none() {
+                break (found, asks);
+            }
+        };
         if found > 0 {
             if budget.is_some() {
                 poll.conns().for_each(|(_, conn)| conn.rx.spin.won());
@@ -409,7 +426,7 @@ impl Interests for Waiting<'_> {
     }
 
     fn sleep(&mut self) -> Found<c_int> {
-        let left = self.poll.timeout.less(&self.start);
+        let left = self.poll.timeout.to_sleep(&self.start);
         let ret = if self.handled.is_past() {
             signals::interrupted()
         } else {

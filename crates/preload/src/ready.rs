@@ -82,18 +82,12 @@ const ROOM: u32 = OUT | WRNORM;
 const WINDOW: u32 = 64;
 
 /// Puts the hot registrations that have something to tell into the set's ready list, in the order in
-/// which it was sent, as many as there is `room` for. Returns whether any of them follows what the
-/// kernel tells. Under the lock.
-pub fn gather(set: &Set, look: &Look, room: u32) -> bool {
-    gather_but(set, look, room, |_| false)
+/// which it was sent, as many as there is `room` for. Under the lock.
+pub fn gather(set: &Set, look: &Look, room: u32) {
+    gather_but(set, look, room, |_| false);
 }
 
-pub fn gather_but(
-    set: &Set,
-    look: &Look,
-    room: u32,
-    is_told: impl Fn(&Registration) -> bool,
-) -> bool {
+pub fn gather_but(set: &Set, look: &Look, room: u32, is_told: impl Fn(&Registration) -> bool) {
     let ready = &set.ready;
     ready.clear();
     let start = set.cursor.load(Ordering::Relaxed);
@@ -142,7 +136,6 @@ pub fn gather_but(
         index = 0;
     }
     set.cursor.store(index, Ordering::Relaxed);
-    ready.any(|found| found.follows)
 }
 
 /// Of the ready list from `first` on, keeps what has something to tell, with what it is.

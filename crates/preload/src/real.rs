@@ -211,6 +211,9 @@ entries! {
     epoll_pwait2(set: c_int, events: *mut EpollEvent, max: c_int, timeout: *const TimeSpec, mask: *const c_void) -> c_int;
     fileno(stream: *mut c_void) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;
+    kill(process: c_int, signal: c_int) -> c_int;
+    sigqueue(process: c_int, signal: c_int, value: *mut c_void) -> c_int;
+    eventfd_write(fd: c_int, value: u64) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: u32, last: u32, flags: c_int) -> c_int;
     dup(fd: c_int) -> c_int;

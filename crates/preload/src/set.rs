@@ -38,7 +38,7 @@ use crate::lock::Lock;
 use crate::slab::{Pooled, Slab};
 use crate::spin::{Backoff, Polling};
 use crate::sys::EpollEvent;
-use crate::{holders, process, table};
+use crate::{clock, holders, process, table};
 use list::List;
 use registration::{REGISTRY, Registration};
 
@@ -221,6 +221,8 @@ pub fn created(fd: c_int) {
         field.store(0, Ordering::Relaxed);
     }
     set.waited_at.store(0, Ordering::Relaxed);
+    // What was ready before has its place from when it is added.
+    set.known_at.store(clock::ticks(), Ordering::Relaxed);
     set.spin.reset();
     table::set_set(fd, set.address());
 }

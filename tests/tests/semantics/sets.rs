@@ -1230,3 +1230,9 @@ fn each_arrival_behind_unread_bytes_is_an_edge() {
 fn one_wait_tells_of_what_the_rings_leave_room_for() {
     check_as_by_tcp("crowded", &[Knobs::default(), Knobs::default().chaos(100, 3)]);
 }
+
+/// Also what other processes do: the kernel is asked whenever a ring has something.
+#[test]
+fn a_wait_tells_of_other_descriptors_in_their_order() {
+    check_as_by_tcp("beside", &[Knobs::default(), Knobs::default().chaos(100, 3)]);
+}

@@ -1,12 +1,12 @@
-//! Handlers that the program installs: see `signals`.
+//! Handlers that the program installs: see `signals`. And signals that it sends.
 //!
 //! Storey 7: exports.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 
 use crate::signals;
 use crate::sys::SigAction;
-use crate::{fault, process, real};
+use crate::{elsewhere, fault, process, real};
 
 /// What libc says is installed, as the program knows it.
 ///
@@ -87,4 +87,24 @@ unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     let ret = unsafe { real::siginterrupt(signal, interrupts) };
     signals::refresh(signal);
     ret
+}
+
+/// A signal is a step (`elsewhere`): a signalfd tells of it.
+fn noted(ret: c_int) -> c_int {
+    if ret == 0 {
+        elsewhere::note_step();
+    }
+    ret
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kill(to: c_int, signal: c_int) -> c_int {
+    // SAFETY: the program's own arguments.
+    noted(unsafe { real::kill(to, signal) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigqueue(to: c_int, signal: c_int, value: *mut c_void) -> c_int {
+    // SAFETY: the program's own arguments.
+    noted(unsafe { real::sigqueue(to, signal, value) })
 }

@@ -36,10 +36,6 @@ impl<T: Copy> List<T> {
         (index < self.len()).then(|| unsafe { *self.item(index) })
     }
 
-    pub fn any(&self, holds: impl Fn(T) -> bool) -> bool {
-        (0..self.len()).any(|index| self.get(index).is_some_and(&holds))
-    }
-
     /// In the place of the item at `index`.
     pub fn put(&self, index: u32, item: T) {
         if index < self.len() {
