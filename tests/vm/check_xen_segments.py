@@ -71,6 +71,27 @@ def all_grants_come_back():
 
 
 @check
+def a_guest_that_ends_without_a_broker_leaves_nothing():
+    """dom0's broker is killed, then the guest is destroyed: the next broker takes back what that guest had."""
+    with Table("a:write", "b:write"):
+        for guest in "ab":
+            await_state(guest, "ready")
+        site.host_down(by_itself=False)
+        run("dom0", "xl destroy b")
+        site.host_up()
+        deadline = time.monotonic() + 20
+        while granted() != 1:
+            if time.monotonic() > deadline:
+                raise Failed(f"{granted()} segments granted\n{run('dom0', 'cat /tmp/host.log')}")
+            time.sleep(0.1)
+        await_state("a", "ready", timeout_s=60)
+        site.create_guest("b")
+        site.brokers_up()
+        await_state("b", "ready")
+    equal(granted(), 0, "segments granted at the end")
+
+
+@check
 def a_large_segment_and_many():
     """64 MiB, whose grants fill 17 lists; and ten at once in each guest."""
     site.brokers_up()

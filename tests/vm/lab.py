@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Xen, dom0 and guests in one emulated machine.
 
-  lab.py up [--guests N] [--vcpus N] [--type pv|pvh] [--scheduler NAME] [--icount] [--lifetime S]
+  lab.py up [--guests N] [--vcpus N] [--type pv|pvh] [--cpus N] [--scheduler NAME] [--icount] [--lifetime S]
                                                       build what is to be tested, boot, wait until all answer
   lab.py exec [--timeout S] dom0|a|b|... COMMAND...    run a shell command inside; its output, its exit status
   lab.py push dom0|a|b|... FILE PATH                   copy a file inside
@@ -194,7 +194,8 @@ def up(options):
     # -smap: dom0 crashes early under emulation. -erms: with it, copies go byte by byte. -xsave: vector
     # registers are lost now and then when guests take turns (programs crash at fork).
     command = [
-        "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max,-smap,-erms,-xsave", "-smp", "1",
+        "qemu-system-x86_64", "-accel", f"tcg,thread={'multi' if options.cpus > 1 else 'single'}",
+        "-cpu", "max,-smap,-erms,-xsave", "-smp", str(options.cpus),
         "-m", str(1600 + options.guests * (options.memory + 40)), "-nodefaults", "-display", "none",
         "-nic", f"user,model=e1000{forwards}", "-serial", f"file:{CONSOLE}", "-no-reboot",
         "-kernel", f"{IMAGES}/xen.elf",
@@ -278,6 +279,7 @@ def main():
     boot.add_argument("--memory", type=int, default=320, help="MiB for each guest")
     boot.add_argument("--vcpus", type=int, default=1, help="of each guest; all share one CPU")
     boot.add_argument("--type", default="pv", choices=["pv", "pvh"], help="of the guests; pvh is slower here")
+    boot.add_argument("--cpus", type=int, default=1, help="of the host; more than one wants as many idle ones")
     boot.add_argument("--scheduler", default="credit2", choices=SCHEDULERS, help="Xen's")
     boot.add_argument("--icount", action="store_true")
     boot.add_argument("--debug", action="store_true", help="guests whose kernels poison freed memory and check what surrounds objects")

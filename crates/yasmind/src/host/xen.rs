@@ -80,9 +80,10 @@ impl Xen {
         // What nobody has read yet wakes as well.
         wake.set_nonblocking(true)?;
         let (to, found) = channel();
-        let mut watcher =
-            Watcher { store, driver, listener: None, to, wake, guests: BTreeMap::new() };
+        let (guests, left) = (BTreeMap::new(), Vec::new());
+        let mut watcher = Watcher { store, driver, listener: None, to, wake, guests, left };
         watcher.look(Instant::now());
+        watcher.find_left();
         thread::Builder::new()
             .name("xen".into())
             .spawn(move || watcher.watch())
@@ -138,6 +139,8 @@ struct Watcher {
     wake: UnixStream,
     /// By their domain numbers, which no other run of a guest has.
     guests: BTreeMap<u32, Guest>,
+    /// Memory of guests that have ended, by domain and the region's number: to be taken back.
+    left: Vec<(u32, u64)>,
 }
 
 fn front(domid: u32, number: u32) -> String {
@@ -224,6 +227,7 @@ impl Watcher {
                 self.meet(domid, now);
             }
         }
+        self.take_back_left();
         for guest in self.guests.values_mut() {
             guest.look(&mut self.store, &self.driver, now);
         }
@@ -267,14 +271,44 @@ impl Watcher {
 
     /// What a guest that ended has left.
     fn clear(&mut self, guest: &Guest) {
-        let _ = self.store.remove(&format!("/local/domain/0/backend/{KIND}/{}", guest.domid));
-        for memory in guest.memory.values() {
-            if let Err(error) = grants::end(&self.driver, guest.domid, memory.grant.number) {
-                crate::rarely::warn!(
-                    "memory of domain {}, which has ended, is not free yet: {error}",
-                    guest.domid
-                );
+        let left = guest.memory.values().map(|memory| (guest.domid, memory.grant.number));
+        self.left.extend(left);
+        self.take_back_left();
+        self.forget(guest.domid);
+    }
+
+    /// The same of guests that ended while no broker ran: their devices are in the store still.
+    fn find_left(&mut self) {
+        let listed =
+            self.store.list(&format!("/local/domain/0/backend/{KIND}")).unwrap_or_default();
+        for domid in listed.iter().filter_map(|id| id.parse().ok()) {
+            if !self.guests.contains_key(&domid) {
+                let granted = grants::of_domain(&self.driver, domid);
+                self.left.extend(granted.iter().map(|grant| (domid, grant.number)));
+                self.forget(domid);
             }
+        }
+    }
+
+    /// A domain that has ended leaves nothing in the store, once it has nothing of ours.
+    fn forget(&mut self, domid: u32) {
+        if !self.left.iter().any(|(left, _)| *left == domid) {
+            let _ = self.store.remove(&format!("/local/domain/0/backend/{KIND}/{domid}"));
+        }
+    }
+
+    /// Xen takes its time to end a large guest, and it has its mappings until then.
+    fn take_back_left(&mut self) {
+        let driver = &self.driver;
+        let is_busy = |&(domid, number): &(u32, u64)| {
+            let ended = grants::end(driver, domid, number);
+            ended.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
+        };
+        let (left, ended) = std::mem::take(&mut self.left).into_iter().partition(is_busy);
+        self.left = left;
+        let ended: Vec<(u32, u64)> = ended;
+        for (domid, _) in ended {
+            self.forget(domid);
         }
     }
 
