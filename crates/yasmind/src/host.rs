@@ -415,6 +415,7 @@ impl Host {
             let monitor = monitor.clone();
             let config = GuestConfig { name, monitor, port: None, slots: Vec::new() };
             self.guests.push(Guest::new(config, now));
+            self.seat(self.guests.len() - 1);
             self.guests.len() - 1
         });
         let guest = &mut self.guests[number];

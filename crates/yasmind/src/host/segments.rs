@@ -102,6 +102,15 @@ impl Host {
         }
     }
 
+    /// A guest is known from now on: it has its seats in segments that an earlier broker made.
+    pub(super) fn seat(&mut self, guest: usize) {
+        let name = &self.guests[guest].config.name;
+        let seats = self.segments.iter_mut().flat_map(|segment| &mut segment.seats);
+        for seat in seats.filter(|seat| seat.plug.guest == usize::MAX && seat.name == *name) {
+            seat.plug.guest = guest;
+        }
+    }
+
     /// Whether a guest is to have a segment: all of its programs may get it, or some have it still.
     pub(super) fn has_seat(&self, at: usize, domain: usize) -> bool {
         let seat = &self.segments[at].seats[domain];

@@ -250,6 +250,31 @@ fn another_broker_goes_on_with_segments() {
     assert!(lab.status().segments.is_empty());
 }
 
+/// Guests of libvirt and Xen are known when they are told of.
+#[test]
+fn a_guest_that_comes_after_the_broker_has_its_segments() {
+    let mut lab = Lab::with_segment("segment-later");
+    let folder = lab.folder.clone();
+    lab.host = Lab::host(&folder, &lab.args, &lab.machines[..1]);
+    lab.machines[1] = Machine::new(&folder, "b");
+    lab.turns(100);
+    assert_eq!(lab.states(), ["ready", "absent"]);
+    let begun = domain::Begun {
+        qemu_pid: 0,
+        port: Stream::new(lab.machines[1].port.path.clone(), Instant::now()),
+        monitor: UnixStream::connect(&lab.machines[1].qmp.path).unwrap(),
+    };
+    let came = Domain {
+        name: "b".into(),
+        monitor: Monitor::Libvirt,
+        slots: vec!["pci.9".into()],
+        begun: Some(begun),
+    };
+    lab.host.meet(came, lab.now);
+    lab.turns(100);
+    assert_eq!(lab.states(), ["ready", "ready"]);
+}
+
 #[test]
 fn a_broker_that_ends_leaves_segments() {
     let mut lab = Lab::with_segment("segment-ends");
