@@ -299,15 +299,10 @@ impl Watcher {
 
     /// Xen takes its time to end a large guest, and it has its mappings until then.
     fn take_back_left(&mut self) {
-        let driver = &self.driver;
-        let is_busy = |&(domid, number): &(u32, u64)| {
-            let ended = grants::end(driver, domid, number);
-            ended.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
-        };
-        let (left, ended) = std::mem::take(&mut self.left).into_iter().partition(is_busy);
-        self.left = left;
-        let ended: Vec<(u32, u64)> = ended;
-        for (domid, _) in ended {
+        let before = std::mem::take(&mut self.left);
+        let is_left = |(domid, number): &(u32, u64)| keeps(&self.driver, *domid, *number);
+        self.left = before.iter().copied().filter(is_left).collect();
+        for (domid, _) in before {
             self.forget(domid);
         }
     }
@@ -364,7 +359,7 @@ impl Guest {
         }
         for grant in granted {
             let is_known = self.memory.values().any(|memory| memory.grant == grant);
-            if !is_known && grants::end(driver, domid, grant.number).is_err() {
+            if !is_known && keeps(driver, domid, grant.number) {
                 let id = format!("left-{:016x}", grant.number);
                 self.memory.insert(id, Memory { grant, is_going: true });
             }
@@ -598,16 +593,15 @@ impl Guest {
     /// Memory that is to go, as far as the guest has let go of it.
     fn take_back(&mut self, driver: &File) {
         let domid = self.domid;
-        self.memory.retain(|_, memory| {
-            if !memory.is_going {
-                return true;
-            }
-            match grants::end(driver, domid, memory.grant.number) {
-                Ok(()) => false,
-                Err(error) => error.kind() == ErrorKind::ResourceBusy,
-            }
-        });
+        self.memory
+            .retain(|_, memory| !memory.is_going || keeps(driver, domid, memory.grant.number));
     }
+}
+
+/// Takes memory back. Whether the domain has some of it mapped still, so that it has to be tried again.
+fn keeps(driver: &File, domid: u32, number: u64) -> bool {
+    let ended = grants::end(driver, domid, number);
+    ended.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
 }
 
 /// What a guest has written, for people.
