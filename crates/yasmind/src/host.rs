@@ -142,6 +142,10 @@ impl Shared {
         [self.plugs[0].guest, self.plugs[1].guest]
     }
 
+    const fn bytes(&self) -> u64 {
+        self.region.way.bytes()
+    }
+
     fn side_of(&self, guest: usize) -> Option<usize> {
         self.plugs.iter().position(|plug| plug.guest == guest)
     }

@@ -261,7 +261,7 @@ impl Uplink {
 
     /// Offers an end that has no peer here.
     pub fn offer(&mut self, serial: u64, role: Role, numbers: Numbers) {
-        if self.is_up() && self.port.takes_ends() && self.offered.insert(serial) {
+        if self.is_up() && self.offered.insert(serial) {
             self.send(ToHost::Offer { id: serial, role, numbers });
         }
     }

@@ -4,7 +4,6 @@
 use super::desk::Question;
 use super::kept::{self, Kept, Qemu};
 use super::plugging::Plug;
-use super::region::REGION_BYTES;
 use super::{Host, Segment, Shared};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -226,7 +225,7 @@ impl Host {
                 has_qemu: guest.qmp.is_up(),
                 has_broker: guest.is_heard,
                 has_left: self.left.has_guest(number),
-                memory_bytes: regions.count() as u64 * REGION_BYTES + segments,
+                memory_bytes: regions.map(Shared::bytes).sum::<u64>() + segments,
             }
         });
         let regions = self.shared.iter().map(|shared| Region {
@@ -238,7 +237,7 @@ impl Host {
                 _ => "coming",
             }
             .to_owned(),
-            memory_bytes: REGION_BYTES,
+            memory_bytes: shared.bytes(),
             slices: shared.region.slices(),
             held: shared.region.held(),
         });

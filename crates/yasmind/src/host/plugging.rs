@@ -15,7 +15,7 @@
 
 use super::config::Monitor;
 use super::qmp::Heard;
-use super::region::{REGION_BYTES, let_open};
+use super::region::let_open;
 use super::segment::Segment;
 use super::{FAILED_FOR, FromHost, Host, Shared};
 use serde_json::{Value, json};
@@ -209,7 +209,7 @@ impl Host {
                 Wish {
                     number: region.number,
                     path: region.path.clone(),
-                    bytes: REGION_BYTES,
+                    bytes: region.way.bytes(),
                     is_read_only: false,
                     is_wanted: !is_leaving,
                 }

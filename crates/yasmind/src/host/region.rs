@@ -11,16 +11,46 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use yasmin_wire::WIRE_VERSION;
-use yasmin_wire::layout::{CHANNEL_MAGIC, PAGE_BYTES, channel_bytes};
+use yasmin_wire::layout::{CHANNEL_MAGIC, MAX_CLASS, PAGE_BYTES, channel_bytes};
 
 const MAGIC: &[u8; 8] = b"YASMINRG";
 const VERSION: u32 = 1;
 
-/// Bytes of a region; a power of two, as a PCI device's memory has to be.
-pub const REGION_BYTES: u64 = 64 << 20;
+/// How the guests of a region get its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// As a PCI device's, by QEMU. Pages come when they are touched.
+    Plugged,
+    /// By Xen's grants, one for each page and guest. A granted page stays where it is.
+    Granted,
+}
+
+impl Way {
+    /// Of a region. A power of two, as a PCI device's memory has to be. Grants are few: Xen's default is room for
+    /// 32,768 of dom0's.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Plugged => 64 << 20,
+            Self::Granted => 16 << 20,
+        }
+    }
+
+    /// Of a region's channels.
+    pub const fn max_class(self) -> u8 {
+        match self {
+            Self::Plugged => MAX_CLASS,
+            Self::Granted => 6,
+        }
+    }
+
+    fn of(bytes: u64) -> Option<Self> {
+        [Self::Plugged, Self::Granted].into_iter().find(|way| way.bytes() == bytes)
+    }
+}
 
 pub struct Region {
     pub number: u64,
+    pub way: Way,
     /// Of all its channels.
     pub class: u8,
     /// Names of its guests.
@@ -84,19 +114,20 @@ pub fn parse_name(name: &str) -> Option<(u64, u8, [String; 2])> {
     let (class, guests) = rest.split_once('-')?;
     let class: u8 = class.parse().ok()?;
     let (a, b) = guests.split_once('+')?;
-    let is_known = class <= yasmin_wire::layout::MAX_CLASS && !b.contains('+');
+    let is_known = class <= MAX_CLASS && !b.contains('+');
     is_known.then(|| (number, class, [a.to_owned(), b.to_owned()]))
 }
 
-fn slice_count(class: u8) -> usize {
-    ((REGION_BYTES - PAGE_BYTES as u64) / channel_bytes(class) as u64) as usize
+fn slice_count(way: Way, class: u8) -> usize {
+    ((way.bytes() - PAGE_BYTES as u64) / channel_bytes(class) as u64) as usize
 }
 
 impl Region {
-    /// Makes one in `folder`, all zero but for its first page. `first_grant`: a number far from that of
-    /// any other broker.
+    /// Makes one in `folder`, all zero but for its first page. `class`: of its channels, or the largest that
+    /// there are this way. `first_grant`: a number far from that of any other broker.
     pub fn create(
         folder: &Path,
+        way: Way,
         number: u64,
         class: u8,
         guests: [String; 2],
@@ -104,18 +135,24 @@ impl Region {
     ) -> io::Result<Self> {
         // Pages come when they are touched, and a QEMU whose guest touches one that is not to be had
         // dies of SIGBUS.
-        check_room(folder, REGION_BYTES)?;
+        check_room(folder, way.bytes())?;
+        let class = class.min(way.max_class());
         let path = folder.join(name(number, class, &guests));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let first = identity(number, REGION_BYTES);
-        let filled = file.set_len(REGION_BYTES).and_then(|()| file.write_all_at(&first, 0));
+        let first = identity(number, way.bytes());
+        let filled = file.set_len(way.bytes()).and_then(|()| file.write_all_at(&first, 0));
+        // A page that comes after the grants is not the guests'.
+        let filled = filled.and_then(|()| match way {
+            Way::Plugged => Ok(()),
+            Way::Granted => Ok(fallocate(&file, FallocateFlags::empty(), 0, way.bytes())?),
+        });
         if let Err(error) = filled {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
-        let grants = Grants::new(slice_count(class), first_grant);
-        Ok(Self { number, class, guests, path, file, grants })
+        let grants = Grants::new(slice_count(way, class), first_grant);
+        Ok(Self { number, way, class, guests, path, file, grants })
     }
 
     /// One that an earlier broker made.
@@ -123,9 +160,9 @@ impl Region {
         let (number, class, guests) = parse_name(file_name)?;
         let path = folder.join(file_name);
         let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
-        let is_whole = file.metadata().is_ok_and(|meta| meta.len() == REGION_BYTES);
-        let grants = Grants::adopted(slice_count(class), first_grant);
-        is_whole.then_some(Self { number, class, guests, path, file, grants })
+        let way = Way::of(file.metadata().ok()?.len())?;
+        let grants = Grants::adopted(slice_count(way, class), first_grant);
+        Some(Self { number, way, class, guests, path, file, grants })
     }
 
     pub fn is_idle(&self) -> bool {
@@ -162,11 +199,18 @@ impl Region {
         Ok(self.grants.give(index).map(|grant| (offset, grant)))
     }
 
-    /// Back to zeros, and the memory to the host.
+    /// Back to zeros, and, where it can be, the memory to the host.
     fn erase(&self, index: usize) -> io::Result<()> {
         let offset = PAGE_BYTES as u64 + index as u64 * self.slice_bytes();
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(fallocate(&self.file, flags, offset, self.slice_bytes())?)
+        match self.way {
+            Way::Plugged => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                Ok(fallocate(&self.file, flags, offset, self.slice_bytes())?)
+            }
+            Way::Granted => (0..self.slice_bytes())
+                .step_by(PAGE_BYTES)
+                .try_for_each(|at| self.file.write_all_at(&[0; PAGE_BYTES], offset + at)),
+        }
     }
 
     /// How many it has.
@@ -213,7 +257,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("yasmin-region-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let guests = ["a".to_owned(), "b.c".to_owned()];
-        let mut region = Region::create(&folder, 7, 9, guests.clone(), 100).unwrap();
+        let mut region = Region::create(&folder, Way::Plugged, 7, 9, guests.clone(), 100).unwrap();
         let mut offsets = Vec::new();
         while let Some((offset, grant)) = region.take().unwrap() {
             assert_eq!(grant, 100 + offsets.len() as u64);

@@ -346,7 +346,7 @@ impl Host {
     /// Memory that this broker has given.
     pub(super) fn given_bytes(&self) -> u64 {
         let of_segments: u64 = self.segments.iter().map(Segment::file_bytes).sum();
-        self.shared.len() as u64 * super::region::REGION_BYTES + of_segments
+        self.shared.iter().map(super::Shared::bytes).sum::<u64>() + of_segments
     }
 
     /// Gives rights, and writes them down.

@@ -4,9 +4,10 @@
 //! other memory is about to go. What cannot come is declined at once, and each reason is logged with what
 //! to do about it.
 
+use super::config::Monitor;
 use super::pairs::{GuestEnd, Pending};
 use super::plugging::{Part, Plug};
-use super::region::{REGION_BYTES, Region};
+use super::region::{Region, Way};
 use super::{FAILED_FOR, Failed, Host, PLUGGED_WITHIN, Shared, random};
 use std::time::Instant;
 use yasmin_control::Decline;
@@ -142,11 +143,13 @@ impl Host {
             self.shared.iter().any(|shared| shared.is_leaving && of(shared))
         };
         let of = |guest: usize| {
-            let count = self.shared.iter().filter(|shared| shared.side_of(guest).is_some()).count();
-            count as u64 * REGION_BYTES
+            let of_guest = self.shared.iter().filter(|shared| shared.side_of(guest).is_some());
+            of_guest.map(Shared::bytes).sum::<u64>()
         };
-        let full = guests.into_iter().find(|&guest| of(guest) + REGION_BYTES > self.guest_limit);
-        let is_full = self.given_bytes() + REGION_BYTES > self.memory_limit;
+        let is_xen = guests.iter().any(|&guest| self.guests[guest].config.monitor == Monitor::Xen);
+        let way = if is_xen { Way::Granted } else { Way::Plugged };
+        let full = guests.into_iter().find(|&guest| of(guest) + way.bytes() > self.guest_limit);
+        let is_full = self.given_bytes() + way.bytes() > self.memory_limit;
         if is_full || full.is_some() {
             let why = match full.filter(|_| !is_full) {
                 Some(guest) => format!(
@@ -173,7 +176,7 @@ impl Host {
             return Err(self.no_room(frees, &names, why));
         }
         let owners = guests.map(|guest| self.name_of(guest).to_owned());
-        let region = Region::create(&self.folder, random(), self.class, owners, random());
+        let region = Region::create(&self.folder, way, random(), self.class, owners, random());
         let region = region.map_err(|error| {
             crate::rarely::warn!(
                 "cannot make memory for guests {names} in {}: {error}; their connections stay on TCP",

@@ -119,11 +119,6 @@ impl Port {
         }
     }
 
-    /// Whether the host gives channels for ends of connections: dom0 gives segments only.
-    pub fn takes_ends(&self) -> bool {
-        !self.dom0.as_ref().is_some_and(|dom0| dom0.is_connected)
-    }
-
     /// When `find` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
         let dom0 = self.dom0.as_ref().filter(|_| self.fd.is_none()).map(|dom0| dom0.at);
