@@ -117,6 +117,8 @@ pub extern "C" fn before_vfork() {
 
 const CLONE_FILES: c_int = 0x400;
 
+const O_CLOEXEC: c_int = 0o2000000;
+
 /// Before unshare, or a clone that copies the caller's memory: with these flags a number may be one file in this
 /// thread and another elsewhere, or change unseen. Rings end.
 pub extern "C" fn before_unshare(flags: c_int) {
@@ -159,13 +161,20 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
         let entry = entry::of_lender(fd);
         let is_lent = matches!(entry, Entry::Conn(conn) if conn.holding.handed.is_lent());
         let concerns = matches!(entry, Entry::Candidate(_) | Entry::Conn(_));
-        if !concerns || closes_on_exec(fd) && !is_lent {
+        let closes = concerns && closes_on_exec(fd);
+        if !concerns || closes && !is_lent {
             continue;
         }
         match entry {
-            // Where such a child has put another file it does not pass this one on.
-            Entry::Conn(conn) if way == Way::Borrowed && !conn.is_behind(fd) => {}
-            Entry::Conn(conn) if !conn.holding.handed.is_of(walk) => {
+            Entry::Conn(conn) if conn.holding.handed.is_of(walk) => {}
+            Entry::Conn(conn) if way == Way::Borrowed && (closes || !conn.is_behind(fd)) => {
+                // Such a child passes it on only under numbers that it has put it at itself.
+                if let Some(number) = is_lent.then(|| inherited_number(conn)).flatten() {
+                    conn.holding.handed.begin(walk);
+                    at_own_number(conn, fd, number, || hand_over(conn, fd, way, image, until_ns));
+                }
+            }
+            Entry::Conn(conn) => {
                 conn.holding.handed.begin(walk);
                 hand_over(conn, fd, way, image, until_ns);
             }
@@ -177,6 +186,34 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
         }
     }
     walk
+}
+
+/// Where the program that a borrowing child becomes will find the connection.
+fn inherited_number(conn: &Conn) -> Option<c_int> {
+    (0..table::own_below() as c_int).find(|&fd| conn.is_behind(fd) && !closes_on_exec(fd))
+}
+
+/// Does it with the connection at the number that it has in the table, where a borrowing child may have
+/// another file, or none.
+fn at_own_number(conn: &Conn, fd: c_int, number: c_int, hand_over: impl Fn()) {
+    if conn.is_behind(fd) {
+        return hand_over();
+    }
+    let close_on_exec = |closes: bool| if closes { O_CLOEXEC } else { 0 };
+    let closes = closes_on_exec(fd);
+    // SAFETY: no memory involved.
+    let other = unsafe { call!(fcntl, fd, sys::F_DUPFD_CLOEXEC, 0) } as c_int;
+    // SAFETY: as above.
+    if unsafe { call!(dup3, number, fd, O_CLOEXEC) } == fd as isize {
+        hand_over();
+    }
+    if other < 0 {
+        sys::close(fd);
+    } else {
+        // SAFETY: as above.
+        unsafe { call!(dup3, other, fd, close_on_exec(closes)) };
+        sys::close(other);
+    }
 }
 
 /// The exec failed: this program goes on.

@@ -40,6 +40,7 @@ const PATH_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 4096;
 /// In the library's path, wherever it is installed, and in no other library's of this project.
 const LIBRARY: &[u8] = b"libyasmin.so";
+const SHELL: &[u8] = b"/bin/sh";
 /// x86-64, and no library that it must be loaded with: so musl's loader takes it as well.
 const OURS: Library = Library {
     machine: Machine { is_64: true, little_endian: true, architecture: 62 },
@@ -71,14 +72,27 @@ pub unsafe fn of(name: Name, environment: *const *const c_char) -> Image {
         Opened::Missing => Image::Missing,
         Opened::Unreadable => Image::Plain,
         Opened::File(file) => {
+            // A text that the kernel refuses, libc's search gives to the shell.
+            let is_for_shell = || matches!(name, Name::Search(_)) && has_no_kind(&file);
+            let is_loaded = || {
+                is_loaded_into(&file, MAX_SCRIPTS)
+                    || is_for_shell() && is_loaded_into_interpreter(SHELL, MAX_SCRIPTS)
+            };
             // SAFETY: the caller's environment.
-            if unsafe { names_library(environment) } && is_loaded_into(&file, MAX_SCRIPTS) {
+            if unsafe { names_library(environment) } && is_loaded() {
                 Image::Library
             } else {
                 Image::Plain
             }
         }
     }
+}
+
+/// Whether it is neither a script that names its interpreter nor ELF.
+fn has_no_kind(file: &File) -> bool {
+    let mut head = [0u8; 4];
+    let len = read_at(file, &mut head, 0);
+    !head[..len].starts_with(b"#!") && head[..len] != *b"\x7fELF"
 }
 
 /// # Safety

@@ -28,8 +28,10 @@ use crate::entry::{self, Entry};
 use crate::sys::{self, PollFd, SO_LINGER, SOL_SOCKET, SOL_TCP, call};
 use crate::{filter, process, table, tcp};
 
-/// How many can be inherited at a time.
+/// How many can be inherited at a time, of those that one process makes.
 const NUMBERS: usize = 256;
+/// All lie below this one, whatever limits the processes have that they come through.
+const NUMBERS_BELOW: c_int = table::OWN_BELOW_MOST as c_int;
 /// Sockets that were handed over are looked for below this number.
 const SOCKETS_BELOW: c_int = 1 << 16;
 
@@ -110,7 +112,7 @@ pub fn drained(conn: &Conn, fd: c_int) {
     }
 }
 
-/// The first number for residues, by the limit that programs started from here inherit.
+/// The first number for residues that are made here.
 fn first_number() -> c_int {
     let top = table::own_below();
     // Below the broker's socket.
@@ -234,8 +236,7 @@ impl Memfd {
 /// The number of `conn`'s residue, where it is open and programs started now find it.
 pub fn of(conn: &Conn) -> Option<c_int> {
     let number = conn.holding.residue.load(Ordering::Relaxed) - 1;
-    let is_found = number >= first_number() && number <= last_number();
-    (is_found && is_residue(number)).then_some(number)
+    ((0..NUMBERS_BELOW).contains(&number) && is_residue(number)).then_some(number)
 }
 
 /// Whether the next program gets `number`: only one that was counted as a holder may.
@@ -275,18 +276,24 @@ pub fn abandon(number: c_int) {
 /// When the library is loaded: takes over what the program before handed on.
 pub fn adopt() {
     const POLLNVAL: i16 = 0x20;
-    let mut numbers = [PollFd { fd: 0, events: 0, revents: 0 }; NUMBERS];
-    for (number, one) in (first_number()..).zip(&mut numbers) {
-        one.fd = number;
-    }
-    // SAFETY: an array of ours; a timeout of 0.
-    let ret = unsafe { call!(poll, numbers.as_mut_ptr(), NUMBERS, 0) };
-    if ret == NUMBERS as isize && numbers.iter().all(|one| one.revents & POLLNVAL != 0) {
-        return;
-    }
-    for one in &numbers {
-        if one.revents & POLLNVAL == 0 && is_residue(one.fd) && !adopt_one(one.fd) {
-            sys::close(one.fd);
+    const AT_ONCE: usize = 256;
+    // More than the limit poll refuses.
+    let at_once = sys::descriptor_limit().clamp(1, AT_ONCE);
+    let mut numbers = [PollFd { fd: 0, events: 0, revents: 0 }; AT_ONCE];
+    for first in (0..NUMBERS_BELOW).step_by(at_once) {
+        let numbers = &mut numbers[..at_once];
+        for (number, one) in (first..).zip(&mut *numbers) {
+            *one = PollFd { fd: number, events: 0, revents: 0 };
+        }
+        // SAFETY: an array of ours; a timeout of 0.
+        if unsafe { call!(poll, numbers.as_mut_ptr(), at_once, 0) } < 0 {
+            // No memory, or no poll: one by one.
+            numbers.iter_mut().for_each(|one| one.revents = 0);
+        }
+        for one in numbers.iter().filter(|one| one.revents & POLLNVAL == 0) {
+            if is_residue(one.fd) && !adopt_one(one.fd) {
+                sys::close(one.fd);
+            }
         }
     }
 }

@@ -353,9 +353,11 @@ pub fn is_open_candidate(fd: c_int) -> bool {
 /// Numbers of the library's own lie below this one, though high. The kernel sizes a process's
 /// table by the highest number, copies it at fork, and cuts the sets of select by it.
 pub fn own_below() -> usize {
-    const MOST: usize = 1024;
-    sys::descriptor_limit().min(MOST)
+    sys::descriptor_limit().min(OWN_BELOW_MOST)
 }
+
+/// Of every process, whatever its limit.
+pub const OWN_BELOW_MOST: usize = 1024;
 
 /// The entry of a descriptor that names the connection at `address`.
 pub fn conn_raw(address: usize) -> u64 {

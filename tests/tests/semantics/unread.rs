@@ -7,7 +7,7 @@ use yasmin_tests::netns::Net;
 use yasmin_tests::peer;
 use yasmin_tests::script::Duo;
 
-use crate::c::check_as_by_tcp_with;
+use crate::c::{check_as_by_tcp, check_as_by_tcp_with};
 use crate::check;
 use crate::programs::goes_on;
 
@@ -455,6 +455,13 @@ fn unread_bytes_of_standard_input() {
     for compiler in ["cc", "musl-gcc"] {
         assert_eq!(check_as_by_tcp_with(compiler, "standard_input", &moods).len(), 5 * 12);
     }
+}
+
+/// Under numbers that a borrowing child gave it, with limits of its own, and by texts without an interpreter.
+#[test]
+fn unread_bytes_under_numbers_of_a_childs_own() {
+    let moods = [Knobs::default(), Knobs::default().chaos(100, 3)];
+    assert_eq!(check_as_by_tcp("renumbered", &moods).len(), 5 * 4 * 2 * 2);
 }
 
 /// A static program, which no environment gives the library: drained it has all, else a reset.
