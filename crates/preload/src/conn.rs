@@ -131,6 +131,18 @@ pub struct Handout {
 /// Not 0: some connection was shared, and other processes may send it here.
 static ANY_SHARED: AtomicU32 = AtomicU32::new(0);
 
+/// Of the address space of this process, by channels.
+static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Channels take so much of an address space that is limited, at most.
+const SHARE_OF_LIMIT: u64 = 8;
+
+/// Whether the program can spare so much of its address space for one channel more.
+fn can_spare(bytes: usize) -> bool {
+    let taken = MAPPED_BYTES.load(Ordering::Relaxed) + bytes as u64;
+    taken <= sys::address_space_limit() / SHARE_OF_LIMIT
+}
+
 pub fn any_is_shared() -> bool {
     ANY_SHARED.load(Ordering::Relaxed) != 0
 }
@@ -139,6 +151,9 @@ impl Conn {
     /// Maps a channel for `fd`. The two descriptors stay the caller's.
     pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
         let bytes = channel::bytes(handout.max_class);
+        if !can_spare(bytes) {
+            return None;
+        }
         let attachment = Attachment::map(
             Region::first(handout.channel_fd, bytes),
             handout.medium,
@@ -164,6 +179,8 @@ impl Conn {
         elsewhere::begin();
         conn.max_class.store(u32::from(attachment.max_class()), Ordering::Relaxed);
         let (base, side) = attachment.keep();
+        let bytes = channel::bytes(conn.max_class()) as u64;
+        MAPPED_BYTES.fetch_add(bytes, Ordering::Relaxed);
         conn.base.store(base, Ordering::Relaxed);
         conn.side.store(side, Ordering::Relaxed);
         conn.is_acceptor.store(u32::from(is_acceptor), Ordering::Relaxed);
@@ -565,6 +582,8 @@ impl Conn {
             return;
         }
         let (base, side) = self.mapped();
+        let bytes = channel::bytes(self.max_class()) as u64;
+        MAPPED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
         // SAFETY: the table does not name it, so whoever locks it from now on finds it gone
         // before it touches the memory, and nobody holds a pin.
         drop(unsafe { Attachment::of_kept(base, side, self.max_class()) });

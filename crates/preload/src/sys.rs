@@ -267,7 +267,13 @@ pub fn descriptor_limit() -> usize {
     limits(RLIMIT_NOFILE)[0] as usize
 }
 
+/// The soft limit on bytes of the process's mappings.
+pub fn address_space_limit() -> u64 {
+    limits(RLIMIT_AS)[0]
+}
+
 const RLIMIT_NOFILE: c_int = 7;
+const RLIMIT_AS: c_int = 9;
 const RLIMIT_FSIZE: c_int = 1;
 
 /// Soft and hard.

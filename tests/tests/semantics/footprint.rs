@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 
-use crate::c::{check_all_there, compile};
+use crate::c::{check_all_there, check_as_by_tcp, compile};
 
 #[track_caller]
 fn check(words: &[&str], has_memory: bool) {
@@ -86,4 +86,10 @@ fn a_control_group_that_has_little_memory() {
         return;
     };
     check(&["group", &group.0.display().to_string()], true);
+}
+
+/// Of an address space with a limit channels take an eighth.
+#[test]
+fn a_limited_address_space_stays_the_programs() {
+    check_as_by_tcp("address_space", &[Knobs::default()]);
 }

@@ -1,0 +1,33 @@
+/*
+ * A program whose address space has a limit has as much of it left as by TCP, but for an eighth: 40 connections, both
+ * ends here. Prints what could be had.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "pair.h"
+
+enum { CONNECTIONS = 40, LIMIT_MIB = 256, WANTED_MIB = 160 };
+
+static void *nothing(void *none)
+{
+	return none;
+}
+
+int main(void)
+{
+	struct rlimit limit = { (rlim_t)LIMIT_MIB << 20, (rlim_t)LIMIT_MIB << 20 };
+	static int ends[CONNECTIONS][2];
+	pthread_t thread;
+	void *memory;
+
+	setrlimit(RLIMIT_AS, &limit);
+	for (int i = 0; i < CONNECTIONS; i++)
+		connects(ends[i]);
+	memory = mmap(NULL, (size_t)WANTED_MIB << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	printf("%d MiB of %d: %s\n", WANTED_MIB, LIMIT_MIB, memory == MAP_FAILED ? "none" : "mapped");
+	printf("thread: %d\n", pthread_create(&thread, NULL, nothing, NULL));
+	return 0;
+}
