@@ -15,7 +15,8 @@
 # make numa-test      placement on an emulated machine with two NUMA nodes; by hand
 # make vm-test        Xen, dom0 and two guests in one emulated machine, and checks inside; by hand
 # make vm-pvh-test    the same with PVH guests: segments that dom0 gives them; by hand
-# make vm-ints        8,192 ints there and back between two of these: VM="--rounds 3"; by hand
+# make vm-pvh-rings   the same, a processor for each: TCP by rings between them; by hand
+# make vm-pvh-bench  programs between two of these, by TCP, vsock, rings, and a segment: VM="--only ints"; by hand
 # make vm-up, vm-down the same machine to work in: tests/vm/lab.py exec a|b|dom0 COMMAND
 # make vm-bench       what paths between the guests give, in virtual time
 # make vm-lab         MPI and OpenMP in guests, by Xen's scheduler and virtual CPUs: VM="--machines credit2"; by hand
@@ -78,7 +79,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 .PHONY: soak cost runtimes build surface demo perf lab lab-peers test differential mutants jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
 .PHONY: deb deb-test
-.PHONY: numa-test vm-up vm-down vm-test vm-pvh-test vm-ints vm-bench vm-lab needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench kvm-lab
+.PHONY: numa-test vm-up vm-down vm-test vm-pvh-test vm-pvh-rings vm-pvh-bench vm-bench vm-lab needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench kvm-lab
 
 # Two runs: built together, the library's dependencies would get the features that the broker
 # asks of them, and with those std.
@@ -273,7 +274,10 @@ vm-test: needs-vm
 vm-pvh-test: needs-vm
 	@tests/vm/xen_test.py $(VM)
 
-vm-ints: needs-vm
+vm-pvh-rings: needs-vm
+	@tests/vm/xen_rings.py $(VM)
+
+vm-pvh-bench: needs-vm
 	@tests/vm/xen_bench.py $(VM)
 
 vm-bench: needs-vm

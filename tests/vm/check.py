@@ -54,7 +54,7 @@ def finish(domain, name, status=0, timeout_s=300):
 
 def await_text(domain, file, text):
     """Until a file there has this text."""
-    run(domain, f"i=0; until grep -q \"{text}\" {file}; do usleep 20000; i=$((i+1)); [ $i -lt 1000 ] || "
+    run(domain, f"i=0; until grep -q \"{text}\" {file} 2>/dev/null; do usleep 20000; i=$((i+1)); [ $i -lt 1000 ] || "
         f"{{ cat {file}; exit 1; }}; done")
 
 
@@ -67,14 +67,29 @@ def no_oops(domain):
     equal(run(domain, "dmesg | grep -E 'BUG|Oops|WARNING|general protection|Call Trace' || true"), "", f"log of {domain}")
 
 
-def main(names):
-    """Runs the checks whose names contain one of `names`; if there is none, all but the long ones."""
+def repeats(function, boot_again):
+    """A check that fails although nothing is wrong with what it checks is repeated, twice at most."""
+    for _ in range(2):
+        try:
+            return function()
+        except (Failed, lab.Lost):
+            if not (why := boot_again()):
+                raise
+            print(f"again {function.__name__}: {why}", flush=True)
+    return function()
+
+
+def main(names, boot_again=lambda: None):
+    """Runs the checks whose names contain one of `names`; if there is none, all but the long ones.
+
+    `boot_again`: whether the machine itself has failed since it was booted; it says how, and has booted it again.
+    """
     failures = []
     chosen = [c for c in checks if any(name in c.__name__ for name in names) or not (names or hasattr(c, "long"))]
     for function in chosen:
         started = time.monotonic()
         try:
-            function()
+            repeats(function, boot_again)
             print(f"ok    {function.__name__}  {time.monotonic() - started:.1f} s", flush=True)
         except (Failed, lab.Lost) as error:
             failures.append(function.__name__)
@@ -88,8 +103,9 @@ def main(names):
     return 1 if failures or not chosen else 0
 
 
-def command(about, machine, clean_up=lambda: None, up=()):
-    """The command line of a lab's tests. `machine`: the module that boots it (is_up, down, `up` as a program, with these options)."""
+def command(about, machine, clean_up=lambda: None, up=(), has_failed=lambda: None):
+    """The command line of a lab's tests. `machine`: the module that boots it (is_up, down, `up` as a program, with these
+    options). `has_failed`: what is wrong with the machine itself, if something is."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--keep", action="store_true", help="leave the lab up")
     parser.add_argument("names", nargs="*")
@@ -97,10 +113,21 @@ def command(about, machine, clean_up=lambda: None, up=()):
     # Ended from outside, it ends what it booted too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     was_up = machine.is_up()
-    if not was_up and subprocess.run([sys.executable, machine.__file__, "up", *up]).returncode:
-        sys.exit(1)
+
+    def boot():
+        if subprocess.run([sys.executable, machine.__file__, "up", *up]).returncode:
+            sys.exit(1)
+
+    def boot_again():
+        if why := has_failed():
+            machine.down()
+            boot()
+        return why
+
+    if not was_up:
+        boot()
     try:
-        sys.exit(main(options.names))
+        sys.exit(main(options.names, boot_again))
     finally:
         clean_up()
         if not was_up and not options.keep:

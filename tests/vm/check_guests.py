@@ -5,8 +5,8 @@ import lab
 from check import Failed, check, equal, finish, run, start
 from check_lab import await_guest, create_guest
 from check_vsock import STATS, cid, ready as vsock_ready, settle
+from lab import ADDRESS
 
-ADDRESS = {"a": "10.0.2.20", "b": "10.0.2.21"}
 ADDRESS_6 = {"a": "fd00::20", "b": "fd00::21"}
 # Emulated guests take their time.
 RUN = "YASMIN_GUEST_WAIT_MS=5000 yasmin run --quiet"

@@ -1,87 +1,32 @@
-"""KVM guests: what the host's administrator asks for, guests that move, and one that is hostile.
+"""KVM guests that move to another QEMU, and one that is hostile.
 
 These need the command, the broker and the library built (make build).
 """
 import json
 import os
 import struct
-import subprocess
-import time
 
-import check_kvm_rings as rings
 import kvm
+import kvm_site as site
 import lab
 from check import Failed, check, equal, finish, no_oops, run, start
-from check_kvm_rings import Flow, await_devices, await_regions, brokers_up, rings_again
-
-
-def host(*words, status=0):
-    """`yasmin host`; what it says."""
-    command = [os.path.join(rings.BUILT, "yasmin"), "host", *words, "--socket", rings.HOST_SOCKET]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != status:
-        raise Failed(f"{' '.join(command)} ended with {done.returncode}, not {status}: {done.stderr}")
-    return done.stdout + done.stderr
-
-
-@check
-def the_host_says_who_shares_memory():
-    brokers_up()
-    flow = Flow(200_000_000, 200_000_000)
-    flow.await_ring(rings.SOME)
-    status = json.loads(host("status", "--json"))
-    equal([region["guests"] for region in status["regions"]], [["a", "b"]], "who shares memory")
-    equal([(guest["name"], guest["has_broker"], guest["has_left"]) for guest in status["guests"]],
-          [("a", True, False), ("b", True, False)], "guests")
-    if "a and b" not in host("status"):
-        raise Failed(host("status"))
-    if "there are: a, b" not in host("leave", "x", status=1):
-        raise Failed(host("leave", "x", status=1))
-    flow.finish()
-
-
-@check
-def a_pair_leaves_and_joins_again():
-    """In the middle of a stream: every byte arrives, by TCP, and so do the next connection's. Both get rings when the
-    pair is back."""
-    brokers_up()
-    flow = Flow(1_500_000_000, 1_500_000_000)
-    flow.await_ring(rings.SOME)
-    host("leave", "a", "b")
-    equal(rings.regions(), [], "regions")
-    for guest in "ab":
-        equal(rings.devices(guest), [], "devices")
-    at = flow.by_ring()
-    # One that began meanwhile, and is declined for now.
-    start("b", "late-sink", f"{rings.RUN} stream listen 7002")
-    run("b", "until netstat -ltn | grep -q :7002; do usleep 20000; done")
-    start("a", "late-source", f"{rings.RUN} stream connect {kvm.address('b')} 7002 -s 400000000 -r 400000000")
-    run("a", "i=0; until yasmin status | grep -q 'tried again'; do usleep 20000; i=$((i+1)); [ $i -lt 500 ] || exit 1; done")
-    equal(flow.by_ring(), at, "bytes by ring of who has left")
-    host("join", "a", "b")
-    flow.await_ring(at + rings.SOME)
-    print(f"      {at} bytes by ring before it left, {flow.by_ring() - at} since it is back")
-    flow.finish()
-    finish("a", "late-source")
-    finish("b", "late-sink")
-    for guest in "ab":
-        no_oops(guest)
+from check_rings import RUN, SOME, Flow, await_devices, await_regions, rings_again
 
 
 @check
 def a_guest_moves_with_its_connections_open():
     """Under a stream that has rings again where the guest arrives. Nobody has to let it join there."""
-    brokers_up()
+    site.brokers_up()
     flow = Flow(1_500_000_000, 1_500_000_000)
-    flow.await_ring(rings.SOME)
-    host("leave", "b")
-    equal(rings.devices("b"), [], "devices")
+    flow.await_ring(SOME)
+    site.host("leave", "b")
+    equal(site.devices("b"), [], "devices")
     at = {guest: flow.by_ring(guest) for guest in "ab"}
     kvm.move("b")
     if lab.run("a", "test -e /tmp/source.rc")[0] == 0:
         raise Failed("the stream ended before the guest had moved: " + finish("a", "source"))
     for guest in "ab":
-        flow.await_ring(at[guest] + rings.SOME, guest=guest)
+        flow.await_ring(at[guest] + SOME, guest=guest)
     print(f"      {sum(at.values())} bytes by ring before it moved, "
           f"{sum(flow.by_ring(guest) - at[guest] for guest in 'ab')} since it is there")
     flow.finish()
@@ -105,11 +50,11 @@ def noise(session_free_messages=2000):
 @check
 def a_hostile_guest_harms_only_its_own_connections():
     """Its root lets its driver go without a word, writes anything over all of the shared memory, and floods the port."""
-    brokers_up()
+    site.brokers_up()
     flow = Flow(2_000_000_000, 2_000_000_000)
-    flow.await_ring(rings.SOME)
-    log_bytes = os.path.getsize(rings.HOST_LOG)
-    broker = run("b", "pidof yasmind")
+    flow.await_ring(SOME)
+    log_bytes = os.path.getsize(site.HOST_LOG)
+    pid = run("b", "pidof yasmind")
     run("a", "killall -9 yasmind; while pidof yasmind >/dev/null; do usleep 20000; done")
     run("a", "cat >/tmp/noise", stdin=noise())
     start("a", "flood", "while [ ! -e /tmp/enough ]; do cat /tmp/noise; done >/dev/$(cd /sys/class/virtio-ports && "
@@ -118,29 +63,29 @@ def a_hostile_guest_harms_only_its_own_connections():
     run("a", f"echo {device} >/sys/bus/pci/drivers/yasmin-ivshmem/unbind; echo 1 >/sys/bus/pci/devices/{device}/enable")
     start("a", "scribble", f"slices /sys/bus/pci/devices/{device}/resource2 scribble 10")
     # The other guest's own connections, all the while.
-    start("b", "own-sink", f"{rings.RUN} stream listen 7001")
+    start("b", "own-sink", f"{RUN} stream listen 7001")
     run("b", "until netstat -ltn | grep -q :7001; do usleep 20000; done")
-    run("b", f"{rings.RUN} stream connect 127.0.0.1 7001 -s 100000000 -r 100000000")
+    run("b", f"{RUN} stream connect 127.0.0.1 7001 -s 100000000 -r 100000000")
     finish("b", "own-sink")
     print("      " + finish("a", "scribble").strip())
     run("a", "touch /tmp/enough")
     finish("a", "flood")
-    equal(run("b", "pidof yasmind"), broker, "the other guest's broker")
+    equal(run("b", "pidof yasmind"), pid, "the other guest's broker")
     no_oops("b")
     status, output = lab.run("b", "cat /tmp/sink.rc 2>/dev/null || { killall stream; echo runs; }")
     # Its connection to the hostile one may end in an error, and may not be by a signal.
     if output.strip() not in ("runs", "0", "1"):
         raise Failed(f"the program in b ended with {output} ({status})")
     print(f"      its own program in b: {output.strip()}")
-    if rings.host.poll() is not None:
+    if site.host_process.poll() is not None:
         raise Failed("the host's broker has ended")
-    said = os.path.getsize(rings.HOST_LOG) - log_bytes
+    said = os.path.getsize(site.HOST_LOG) - log_bytes
     if said > 20_000:
         raise Failed(f"the host's broker logged {said} bytes")
-    json.loads(host("status", "--json"))
+    json.loads(site.host("status", "--json"))
     # With another system in the guest all is as before.
     kvm.again("a")
     await_regions(0)
     await_devices("b", 0)
-    brokers_up()
+    site.brokers_up()
     rings_again()

@@ -15,8 +15,7 @@ import sys
 import kvm  # first: it says where the lab's state is
 
 import bench_lab
-import check_kvm_rings as rings
-from check_kvm_host import host
+import kvm_site as site
 
 
 def main():
@@ -36,13 +35,13 @@ def main():
         os.unlink(report)
     try:
         # As the lab's own broker on one kernel: the matrix product is over before a ring has grown.
-        rings.brokers_up("--first-class", "9")
+        site.brokers_up("--first-class", "9")
         # As the placements name it.
-        host("segment", "create", "team", "--size", "120M", "--allow", "a:write", "--allow", "b:write")
+        site.host("segment", "create", "team", "--size", "120M", "--allow", "a:write", "--allow", "b:write")
         succeeded = bench_lab.run("tests/vm/kvm-placements.toml", "guest,guests", options.out, options)
-        host("segment", "rm", "team")
+        site.host("segment", "rm", "team")
     finally:
-        rings.host_down()
+        site.host_down()
         if not was_up and not options.keep:
             kvm.down()
     if os.path.exists(report):

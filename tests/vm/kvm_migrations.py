@@ -13,22 +13,21 @@ import time
 
 import kvm  # first: it says where the lab's state is
 
-import check_kvm_rings as rings
+import check_rings as rings
+import kvm_site as site
 import lab
-from check import Failed, finish
-from check_kvm_host import host
-from check import no_oops
+from check import Failed, finish, no_oops
 
 STREAM_BYTES = 1_200_000_000
 
 
 def move_once():
     """Bytes by ring before the move, whether the stream outlasted it, and seconds: of leaving, and of the move."""
-    rings.brokers_up()
+    site.brokers_up()
     flow = rings.Flow(STREAM_BYTES, STREAM_BYTES)
     flow.await_ring(rings.SOME)
     started = time.monotonic()
-    host("leave", "b")
+    site.host("leave", "b")
     left = time.monotonic()
     by_ring = sum(flow.by_ring(guest) for guest in "ab")
     kvm.move("b")
@@ -40,7 +39,7 @@ def move_once():
         raise Failed(f"{error}\nat the other end: {lab.run('b', 'cat /tmp/sink.out')[1]}") from error
     for guest in "ab":
         no_oops(guest)
-    host("join", "b")
+    site.host("join", "b")
     return by_ring, is_open, left - started, moved - left
 
 
@@ -71,6 +70,7 @@ def main():
     options = parser.parse_args()
     # Ended from outside, it ends what it booted too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    rings.site = site
     was_up = kvm.is_up()
     boot = [sys.executable, kvm.__file__, "up", "--lifetime", str(options.seconds + 600)]
     if not was_up and subprocess.run(boot).returncode:
@@ -80,7 +80,7 @@ def main():
     except (Failed, lab.Lost) as error:
         sys.exit(f"failed: {error}")
     finally:
-        rings.host_down()
+        site.host_down()
         if not was_up and not options.keep:
             kvm.down()
 

@@ -34,6 +34,7 @@ RUN = os.path.join(CACHE, "run", os.environ.get("YASMIN_VM_RUN", "default"))
 STATE = os.path.join(RUN, "state.json")
 CONSOLE = os.path.join(RUN, "console.log")
 GUESTS = "abcdefgh"
+ADDRESS = {"a": "10.0.2.20", "b": "10.0.2.21"}
 # Those that Debian's Xen has: told to use rtds, it uses credit2.
 SCHEDULERS = ["credit2", "credit"]
 BOOT_TIMEOUT_S = 120

@@ -1,4 +1,4 @@
-"""The Xen lab as check_segments has it: dom0 is the host."""
+"""The Xen lab as check_rings and check_segments have it: dom0 is the host."""
 import contextlib
 
 import lab
@@ -37,7 +37,7 @@ def host_up():
         "{ cat /tmp/host.log; exit 1; }; done", timeout_s=60)
 
 
-def host_down(by_itself):
+def host_down(by_itself=True):
     run("dom0", f"kill {'' if by_itself else '-9'} $(pidof yasmind); while pidof yasmind >/dev/null; do usleep 20000; done")
 
 
@@ -60,6 +60,15 @@ def state():
     for guest in "ab":
         lines += [f"{guest}:", lab.run(guest, "tail -n 12 /tmp/yasmind.log; dmesg | tail -n 5")[1]]
     return "\n".join(lines)
+
+
+def address(guest):
+    return lab.ADDRESS[guest]
+
+
+def regions():
+    """Those that two guests share."""
+    return run("dom0", "ls /dev/shm/yasmin-host 2>/dev/null | grep ^region- || true").split()
 
 
 def domid(guest):

@@ -251,6 +251,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn slices_are_given_once_and_come_back_empty() {
@@ -291,6 +292,35 @@ mod tests {
         assert_eq!(again.take().unwrap(), Some((offsets[1], 500)));
         again.close();
         assert_eq!(again.take().unwrap(), None);
+        again.remove();
+        std::fs::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
+    fn granted_pages_stay_where_they_are() {
+        let folder = std::env::temp_dir().join(format!("yasmin-granted-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let guests = ["a".to_owned(), "b".to_owned()];
+        let mut region = Region::create(&folder, Way::Granted, 7, 8, guests, 100).unwrap();
+        assert_eq!((region.class, region.slices()), (6, 63));
+        let is_whole = |region: &Region| {
+            let meta = region.file.metadata().unwrap();
+            assert_eq!(meta.len(), Way::Granted.bytes());
+            meta.blocks() * 512 >= meta.len()
+        };
+        assert!(is_whole(&region));
+        let (offset, grant) = region.take().unwrap().unwrap();
+        region.file.write_all_at(b"secret", offset + 5000).unwrap();
+        region.freed(0, offset, grant);
+        region.freed(1, offset, grant);
+        assert!(is_whole(&region));
+        assert_eq!(region.take().unwrap(), Some((offset, grant + 1)));
+        let mut text = [1; 6];
+        region.file.read_exact_at(&mut text, offset + 5000).unwrap();
+        assert_eq!(text, [0; 6]);
+        let file_name = region.path.file_name().unwrap().to_str().unwrap().to_owned();
+        let again = Region::adopt(&folder, &file_name, 500).unwrap();
+        assert_eq!((again.way, again.slices()), (Way::Granted, 63));
         again.remove();
         std::fs::remove_dir(&folder).unwrap();
     }

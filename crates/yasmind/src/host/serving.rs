@@ -54,7 +54,7 @@ impl Host {
             self.shared.iter().position(|shared| !shared.is_leaving && shared.is_of(guests));
         let Some(at) = found else {
             self.make_region(guests, now)?;
-            return Err(Trouble::Later("QEMU does not plug it".to_owned()));
+            return Err(Trouble::Later("it does not come".to_owned()));
         };
         if !self.shared[at].is_ready() {
             return Err(Trouble::Later(self.what_is_missing(at)));
@@ -87,7 +87,10 @@ impl Host {
         for plug in &shared.plugs {
             let name = self.name_of(plug.guest);
             if !plug.is_plugged() {
-                return format!("QEMU of {name} has not plugged it; does it answer?");
+                return match self.guests[plug.guest].config.monitor {
+                    Monitor::Xen => format!("{name} does not take it"),
+                    _ => format!("QEMU of {name} has not plugged it; does it answer?"),
+                };
             }
             if !plug.is_told {
                 return format!(
@@ -169,10 +172,11 @@ impl Host {
                 self.make_room(guest);
             }
             let frees = self.shared.iter().any(|s| s.is_leaving && s.side_of(guest).is_some());
-            let why = format!(
-                "guest {} has no empty port; give it another pcie-root-port and name that in slots=",
-                self.name_of(guest)
-            );
+            let why = match self.guests[guest].config.monitor {
+                Monitor::Xen => "as many others as there are at most have some with it",
+                _ => "no port is empty; give it another pcie-root-port and name that in slots=",
+            };
+            let why = format!("guest {}: {why}", self.name_of(guest));
             return Err(self.no_room(frees, &names, why));
         }
         let owners = guests.map(|guest| self.name_of(guest).to_owned());

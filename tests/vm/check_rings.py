@@ -1,74 +1,24 @@
-"""KVM guests: TCP connections of programs with the library go by rings, whatever becomes of the memory.
+"""Two guests of a host whose broker serves them, of KVM or of Xen: TCP connections of programs with the library go by
+rings, whatever becomes of the memory.
 
 These need the command, the broker and the library built (make build).
 """
 import json
-import os
-import socket
-import subprocess
 import time
 
-import kvm
 import lab
-from check import Failed, await_text, check, equal, finish, no_oops, run, start, unless_broker
+from check import Failed, check, equal, finish, no_oops, run, start
 
-BUILT = os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(kvm.lab.HERE, "../../target"), "release")
 # To look through a program for system calls of its own takes an emulated guest long.
 # The host's CPUs are crowded with emulators, and then the library leaves rings alone: here it does not.
-RUN = "YASMIN_TRUST_TEXT=1 YASMIN_PROMOTE_MESSAGES=0 YASMIN_SPIN_US=2000 yasmin run --quiet --"
+# A Xen guest's connections would go by vsock from the beginning, if the peer's broker could be waited for.
+RUN = ("YASMIN_TRUST_TEXT=1 YASMIN_PROMOTE_MESSAGES=0 YASMIN_SPIN_US=2000 YASMIN_GUEST_WAIT_MS=0 "
+       "yasmin run --quiet --")
 # So many bytes by ring say that there was one.
 SOME = 300_000
-HOST_LOG = os.path.join(kvm.RUN, "host.log")
-HOST_SOCKET = os.path.join(kvm.RUN, "host.sock")
-host = None
-
-
-def host_up(*options):
-    """The host's broker, if it is not there; its log is kept."""
-    global host
-    if host and host.poll() is None:
-        return
-    with open(HOST_LOG, "a") as log:
-        host = subprocess.Popen([os.path.join(BUILT, "yasmind"), "--host", kvm.HOSTS, "--host-memory", kvm.REGIONS,
-                                 "--host-socket", HOST_SOCKET, "--memory-limit", "1G", *options],
-                                stderr=log, start_new_session=True)
-    await_answer(HOST_SOCKET)
-
-
-def await_answer(path, timeout_s=10):
-    """Until somebody listens there."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        with socket.socket(socket.AF_UNIX) as question:
-            try:
-                return question.connect(path)
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise Failed(f"nobody listens at {path}: {error}") from error
-        time.sleep(0.02)
-
-
-def host_down(timeout_s=20):
-    global host
-    if host:
-        host.terminate()
-        host.wait(timeout_s)
-        host = None
-
-
-def brokers_up(*options):
-    """The host's and the guests', started so if they are not there."""
-    host_up(*options)
-    for guest in "ab":
-        broker_up(guest, *options)
-    for guest in "ab":
-        await_text(guest, "/tmp/yasmind.log", "the host's broker is there")
-
-
-def broker_up(guest, *options):
-    """Started so if it is not there; it need not have met the host's."""
-    run(guest, "mkdir -p /run/yasmin; " + unless_broker(
-        f"YASMIND_LOG=debug setsid yasmind {' '.join(options)} >/tmp/yasmind.log 2>&1 </dev/null &"))
+# How the host and its guests are reached, and what is done to them: kvm_site or xen_site, set by the program that
+# runs the checks.
+site = None
 
 
 def sent(guest, kind):
@@ -76,15 +26,6 @@ def sent(guest, kind):
     status = json.loads(run(guest, "yasmin status --json"))
     now = sum(end["sends"][f"{kind}_bytes"] for connection in status["connections"] for end in connection["ends"])
     return now + status["broker"][f"closed_{kind}_bytes"]
-
-
-def state():
-    """What the brokers know and said, for a check that failed."""
-    with open(HOST_LOG) as log:
-        lines = ["host:", *log.read().splitlines()[-12:]]
-    for guest in "ab":
-        lines += [f"{guest}:", lab.run(guest, "yasmin status; tail -n 12 /tmp/yasmind.log")[1]]
-    return "\n".join(lines)
 
 
 class Flow:
@@ -104,7 +45,7 @@ class Flow:
         self.before = {guest: sent(guest, "ring") for guest in "ab"}
         start("b", "sink", f"{RUN} stream listen {Flow.port} {options if '-n' in options else ''}")
         run("b", f"until netstat -ltn | grep -q :{Flow.port}; do usleep 20000; done")
-        start("a", "source", f"{RUN} stream connect {kvm.address('b')} {Flow.port} "
+        start("a", "source", f"{RUN} stream connect {site.address('b')} {Flow.port} "
               f"-s {there} -r {back} {options}")
 
     def by_ring(self, guest="a"):
@@ -114,7 +55,7 @@ class Flow:
         deadline = time.monotonic() + timeout_s
         while self.by_ring(guest) <= more_than:
             if time.monotonic() > deadline:
-                raise Failed("no bytes by ring\n" + state())
+                raise Failed("no bytes by ring\n" + site.state())
             time.sleep(0.1)
 
     def finish(self):
@@ -129,35 +70,25 @@ def rings_again():
     flow.finish()
 
 
-def regions():
-    return [name for name in os.listdir(kvm.REGIONS) if name.startswith("region-")]
-
-
 def await_regions(count, timeout_s=20):
     deadline = time.monotonic() + timeout_s
-    while len(regions()) != count:
+    while len(site.regions()) != count:
         if time.monotonic() > deadline:
-            raise Failed(f"{len(regions())} regions, not {count}")
+            raise Failed(f"{len(site.regions())} regions, not {count}")
         time.sleep(0.1)
-
-
-def devices(guest):
-    with kvm.Qmp(kvm.check_path(guest)) as qmp:
-        return [item["name"] for item in qmp("qom-list", path="/machine/peripheral")
-                if item["name"].startswith("yasmin-")]
 
 
 def await_devices(guest, count, timeout_s=20):
     deadline = time.monotonic() + timeout_s
-    while len(devices(guest)) != count:
+    while len(site.devices(guest)) != count:
         if time.monotonic() > deadline:
-            raise Failed(f"{guest}: {devices(guest)}, not {count}")
+            raise Failed(f"{guest}: {site.devices(guest)}, not {count}")
         time.sleep(0.1)
 
 
 @check
 def connections_of_two_guests_go_by_ring():
-    brokers_up()
+    site.brokers_up()
     flow = Flow(100_000_000, 50_000_000)
     flow.finish()
     for guest, wanted in (("a", 100_000_000), ("b", 50_000_000)):
@@ -165,7 +96,7 @@ def connections_of_two_guests_go_by_ring():
         print(f"      {guest}: {got} of {wanted} bytes by ring")
         if got < SOME:
             raise Failed(f"{guest} sent {got} of {wanted} bytes by ring")
-    equal(len(regions()), 1, "regions")
+    equal(len(site.regions()), 1, "regions")
     for guest in "ab":
         no_oops(guest)
 
@@ -177,7 +108,7 @@ def channels(guest):
 @check
 def many_connections_share_the_memory():
     """Each gets its slice. How much of it they use in an emulated guest with one CPU differs a lot from run to run."""
-    brokers_up()
+    site.brokers_up()
     before = {guest: channels(guest) for guest in "ab"}
     flow = Flow(20_000_000, 20_000_000, "-n 20")
     flow.finish()
@@ -187,12 +118,12 @@ def many_connections_share_the_memory():
     print(f"      {by_ring} of 800000000 bytes by ring")
     if by_ring < SOME:
         raise Failed(f"only {by_ring} bytes by ring")
-    equal(len(regions()), 1, "regions")
+    equal(len(site.regions()), 1, "regions")
 
 
 @check
 def echoes_by_ring():
-    brokers_up()
+    site.brokers_up()
     flow = Flow(0, 0, "-e 20000 -c 64")
     print("      " + finish("a", "source").strip())
     finish("b", "sink")
@@ -202,15 +133,13 @@ def echoes_by_ring():
 
 @check
 def memory_is_taken_away_mid_stream():
-    """device_del by somebody else, in each guest in turn: every byte arrives, and the same connection gets memory again."""
-    brokers_up()
+    """By somebody else, in each guest in turn: every byte arrives, and the same connection gets memory again."""
+    site.brokers_up()
     for guest in "ab":
         flow = Flow(600_000_000, 600_000_000)
         flow.await_ring(SOME)
-        name = devices(guest)[0]
-        with kvm.Qmp(kvm.check_path(guest)) as qmp:
-            qmp("device_del", id=name)
-            qmp.wait_event("DEVICE_DELETED", lambda data: data.get("device") == name)
+        name = site.devices(guest)[0]
+        site.unplug(guest, name)
         at = flow.by_ring()
         flow.await_ring(at + SOME)
         flow.finish()
@@ -221,67 +150,110 @@ def memory_is_taken_away_mid_stream():
 
 @check
 def the_hosts_broker_is_killed_and_comes_back():
-    brokers_up()
+    site.brokers_up()
     flow = Flow(400_000_000, 400_000_000)
     flow.await_ring(SOME)
-    before = regions()
-    host.kill()
-    host.wait()
+    before = site.regions()
+    site.host_down(by_itself=False)
     at = flow.by_ring()
     flow.await_ring(at + SOME)
-    brokers_up()
+    site.brokers_up()
     time.sleep(1)
-    equal(regions(), before, "regions found again")
+    equal(site.regions(), before, "regions found again")
     flow.finish()
     rings_again()
-    equal(regions(), before, "regions used again")
+    equal(site.regions(), before, "regions used again")
 
 
 @check
 def a_guests_broker_is_killed_and_comes_back():
-    brokers_up()
+    site.brokers_up()
     flow = Flow(300_000_000, 300_000_000)
     flow.await_ring(SOME)
     # Until its parent has heard of it, it still has a name.
     run("a", "killall -9 yasmind; while pidof yasmind >/dev/null; do usleep 20000; done")
-    brokers_up()
+    site.brokers_up()
     flow.finish()
     rings_again()
 
 
 @check
 def a_guest_that_ends_leaves_nothing():
-    brokers_up()
+    site.brokers_up()
     flow = Flow(2_000_000_000, 2_000_000_000)
     flow.await_ring(SOME)
-    kvm.again("b")
+    site.again("b")
     await_regions(0)
     await_devices("a", 0)
     run("a", "killall stream || true")
     no_oops("a")
-    brokers_up()
+    site.brokers_up()
     rings_again()
 
 
 @check
 def the_hosts_broker_takes_all_away_when_it_ends():
-    brokers_up()
+    site.brokers_up()
     flow = Flow(300_000_000, 300_000_000)
     flow.await_ring(SOME)
-    host_down()
-    equal(regions(), [], "regions")
+    site.host_down()
+    equal(site.regions(), [], "regions")
     for guest in "ab":
-        equal(devices(guest), [], "devices")
+        equal(site.devices(guest), [], "devices")
     flow.finish()
     no_oops("a")
     no_oops("b")
-    brokers_up()
+    site.brokers_up()
     rings_again()
 
 
 @check
 def without_the_hosts_broker_connections_stay_on_tcp():
-    host_down()
+    site.host_down()
     flow = Flow(50_000_000, 50_000_000)
     flow.finish()
     equal(flow.by_ring(), 0, "bytes by ring")
+
+
+@check
+def the_host_says_who_shares_memory():
+    site.brokers_up()
+    flow = Flow(200_000_000, 200_000_000)
+    flow.await_ring(SOME)
+    status = json.loads(site.host("status", "--json"))
+    equal([region["guests"] for region in status["regions"]], [["a", "b"]], "who shares memory")
+    equal(sorted((guest["name"], guest["has_broker"], guest["has_left"]) for guest in status["guests"]),
+          [("a", True, False), ("b", True, False)], "guests")
+    if "a and b" not in site.host("status"):
+        raise Failed(site.host("status"))
+    if "there are: a, b" not in site.host("leave", "x", status=1):
+        raise Failed(site.host("leave", "x", status=1))
+    flow.finish()
+
+
+@check
+def a_pair_leaves_and_joins_again():
+    """In the middle of a stream: every byte arrives, by TCP, and so do the next connection's. Both get rings when the
+    pair is back."""
+    site.brokers_up()
+    flow = Flow(1_500_000_000, 1_500_000_000)
+    flow.await_ring(SOME)
+    site.host("leave", "a", "b")
+    equal(site.regions(), [], "regions")
+    for guest in "ab":
+        equal(site.devices(guest), [], "devices")
+    at = flow.by_ring()
+    # One that began meanwhile, and is declined for now.
+    start("b", "late-sink", f"{RUN} stream listen 7002")
+    run("b", "until netstat -ltn | grep -q :7002; do usleep 20000; done")
+    start("a", "late-source", f"{RUN} stream connect {site.address('b')} 7002 -s 400000000 -r 400000000")
+    run("a", "i=0; until yasmin status | grep -q 'tried again'; do usleep 20000; i=$((i+1)); [ $i -lt 500 ] || exit 1; done")
+    equal(flow.by_ring(), at, "bytes by ring of who has left")
+    site.host("join", "a", "b")
+    flow.await_ring(at + SOME)
+    print(f"      {at} bytes by ring before it left, {flow.by_ring() - at} since it is back")
+    flow.finish()
+    finish("a", "late-source")
+    finish("b", "late-sink")
+    for guest in "ab":
+        no_oops(guest)
