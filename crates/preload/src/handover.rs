@@ -77,12 +77,16 @@ pub fn before_exec(image: impl Fn() -> Image) {
 }
 
 /// Before a fork: the child may become a program that reads on where this one stopped, while this one holds
-/// the socket, too. Of a connection that an exec would leave open, what is unread by now becomes a residue,
-/// which all of them share, and nothing more comes by ring until somebody receives.
+/// the socket, too. What is unread by now becomes a residue, which all of them share, and nothing more comes by
+/// ring until somebody receives.
+///
+/// It costs the connection its ring for good. So those that an exec would close and that lie in an epoll set keep
+/// it: a server with such a set, which forks with many of them unread, does not give them to other programs.
 pub fn before_fork(conn: &'static Conn, fd: c_int) {
     let lock = || conn.lock_rx(fd).ok().map(|rx| (rx, conn.receiver()));
     let is_kernels = || lock().is_none_or(|(_rx, receiver)| is_kernels(&receiver));
-    if process::is_sandboxed() || is_kernels() || closes_on_exec(fd) {
+    let is_kept = || closes_on_exec(fd) && set::numbers::watches(fd);
+    if process::is_sandboxed() || is_kernels() || is_kept() {
         return;
     }
     let is_unread = lock().is_some_and(|(_rx, receiver)| {

@@ -1,6 +1,6 @@
 /*
- * A child that borrows its parent's memory puts a connection with bytes unread where a program looks for its input,
- * closes its old number, and becomes that program, which may have another limit of descriptors than the parent, or be
+ * A child that borrows its parent's memory, or has a copy of it, puts a connection with bytes unread where a program looks
+ * for its input, closes its old number or not, and becomes that program, which may have another limit of descriptors than the parent, or be
  * a text that only libc's search gives to the shell. The parent reads on, or has closed it.
  *
  *   renumbered            prints a line for each case
@@ -83,7 +83,7 @@ static int received(int fd, char *to)
 	return n;
 }
 
-static void plays(int way, int count, int is_text, int closes)
+static void plays(int forks, int way, int count, int is_text, int closes)
 {
 	char answer[100], rest[100] = "closed";
 	int ends[2], status;
@@ -96,7 +96,7 @@ static void plays(int way, int count, int is_text, int closes)
 		fcntl(ends[end], F_SETFD, FD_CLOEXEC);
 	if (send(ends[0], "alpha\nrest\n", 11, MSG_NOSIGNAL) != 11)
 		die("send", 11);
-	child = vfork();
+	child = forks ? fork() : vfork();
 	if (child == 0)
 		becomes(ends[1], way, count, is_text);
 	if (closes)
@@ -108,7 +108,7 @@ static void plays(int way, int count, int is_text, int closes)
 	waitpid(child, &status, 0);
 	if (!closes)
 		received(ends[1], rest);
-	printf("%s, limit %d, %s: %s, %s\n", ways[way], count, is_text ? "text" : "program", answer, rest);
+	printf("%s, %s, limit %d, %s: %s, %s\n", forks ? "fork" : "vfork", ways[way], count, is_text ? "text" : "program", answer, rest);
 	fflush(stdout);
 	close(ends[0]);
 	if (!closes)
@@ -135,7 +135,8 @@ int main(int argc, char **argv)
 		for (int nth = 0; nth < 4; nth++)
 			for (int is_text = 0; is_text < 2; is_text++)
 				for (int closes = 0; closes < 2; closes++)
-					plays(way, limits[nth], is_text, closes);
+					for (int forks = 0; forks < 2; forks++)
+						plays(forks, way, limits[nth], is_text, closes);
 	unlink(text);
 	return 0;
 }
