@@ -2,11 +2,13 @@
 
 mod segments;
 
+use super::region::Way;
 use super::*;
 use clap::Parser;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use yasmin_control::host::{Answer, Ask, HostStatus};
 use yasmin_control::uplink::{Numbers, Slice};
@@ -512,6 +514,35 @@ fn guests_of_libvirt_come_and_go() {
     lab.host.meet(other, lab.now);
     lab.turns(5);
     assert_eq!((lab.host.guests.len(), lab.connect().region), (2, second.region));
+}
+
+/// Memory that is granted is there whole, and holds smaller rings.
+#[test]
+fn guests_of_xen_get_memory_that_stays() {
+    let mut lab = Lab::new("granted");
+    for guest in &mut lab.host.guests {
+        guest.config.monitor = Monitor::Xen;
+    }
+    lab.turns(100);
+    let first = lab.connect();
+    let region = &lab.host.shared[0].region;
+    assert_eq!((region.way, region.class), (Way::Granted, 6));
+    let file = std::fs::metadata(&region.path).unwrap();
+    assert_eq!(file.len(), Way::Granted.bytes());
+    assert!(file.blocks() * 512 >= file.len());
+    assert_eq!(lab.host.given_bytes(), Way::Granted.bytes());
+    for _ in 1..63 {
+        assert_eq!(lab.connect().region, first.region);
+    }
+    // One more than it holds.
+    lab.offer();
+    lab.turns(100);
+    assert!(lab.machines.iter().all(|machine| machine.channels.len() == 63));
+    for guest in [0, 1] {
+        lab.free(guest, first);
+    }
+    lab.turns(5);
+    assert_eq!(lab.connect().offset, first.offset);
 }
 
 #[test]
