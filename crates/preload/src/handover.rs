@@ -194,7 +194,8 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
 
 /// Where the program that a borrowing child becomes will find the connection.
 fn inherited_number(conn: &Conn) -> Option<c_int> {
-    (0..table::own_below() as c_int).find(|&fd| conn.is_behind(fd) && !closes_on_exec(fd))
+    let end = table::end().max(table::own_below() as c_int);
+    (0..end).find(|&fd| conn.is_behind(fd) && !closes_on_exec(fd))
 }
 
 /// Does it with the connection at the number that it has in the table, where a borrowing child may have
@@ -203,21 +204,28 @@ fn at_own_number(conn: &Conn, fd: c_int, number: c_int, hand_over: impl Fn()) {
     if conn.is_behind(fd) {
         return hand_over();
     }
-    let close_on_exec = |closes: bool| if closes { O_CLOEXEC } else { 0 };
-    let closes = closes_on_exec(fd);
     // SAFETY: no memory involved.
-    let other = unsafe { call!(fcntl, fd, sys::F_DUPFD_CLOEXEC, 0) } as c_int;
+    let flags = unsafe { call!(fcntl, fd, F_GETFD) };
+    let other = (flags >= 0).then(|| {
+        // SAFETY: as above.
+        unsafe { call!(fcntl, fd, sys::F_DUPFD_CLOEXEC, 0) as c_int }
+    });
+    if other.is_some_and(|other| other < 0) {
+        // There is no number for the other file meanwhile.
+        return;
+    }
     // SAFETY: as above.
     if unsafe { call!(dup3, number, fd, O_CLOEXEC) } == fd as isize {
         hand_over();
     }
-    if other < 0 {
+    let Some(other) = other else {
         sys::close(fd);
-    } else {
-        // SAFETY: as above.
-        unsafe { call!(dup3, other, fd, close_on_exec(closes)) };
-        sys::close(other);
-    }
+        return;
+    };
+    let flags = if flags & FD_CLOEXEC as isize != 0 { O_CLOEXEC } else { 0 };
+    // SAFETY: as above.
+    unsafe { call!(dup3, other, fd, flags) };
+    sys::close(other);
 }
 
 /// The exec failed: this program goes on.
