@@ -13,6 +13,8 @@ from kvm import address  # noqa: F401
 BUILT = os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(kvm.lab.HERE, "../../target"), "release")
 HOST_LOG = os.path.join(kvm.RUN, "host.log")
 HOST_SOCKET = os.path.join(kvm.RUN, "host.sock")
+# Bytes by ring that many connections send at least, together.
+SOME_OF_MANY = 300_000
 host_process = None
 
 

@@ -23,6 +23,11 @@ for flags in (0, 1, 3):
 """
 
 
+# Bytes by ring that many connections send at least, together: dom0 has a processor with one of the guests, and they
+# sleep more.
+SOME_OF_MANY = 100_000
+
+
 def host(*words, status=0):
     """`yasmin host`; what it says."""
     quoted = " ".join(f"'{word}'" for word in words)

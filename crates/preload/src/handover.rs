@@ -99,7 +99,7 @@ pub fn before_fork(conn: &'static Conn, fd: c_int) {
     conn.park_for_good(fd);
     conn.settle(fd);
     if !life::retires_drained(conn, fd) {
-        let _ = residue_for(conn, fd, true, false);
+        let _ = residue_for(conn, fd, true, holders::reads_alone(&conn.side().rx));
     }
 }
 
@@ -382,7 +382,8 @@ fn is_input(conn: &Conn) -> bool {
 fn leaves(conn: &'static Conn, fd: c_int, way: Way) -> bool {
     // A child that borrows this memory has numbers of its own.
     let is_own = way != Way::Borrowed;
-    let leaves_others = way == Way::Exec && is_input(conn);
+    let is_next_input = way == Way::Exec && is_input(conn);
+    let leaves_others = is_next_input || holders::reads_alone(&conn.side().rx);
     let Some(number) = residue_for(conn, fd, is_own, leaves_others) else { return false };
     residue::set_inherited(number, true);
     true

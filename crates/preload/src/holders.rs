@@ -107,6 +107,13 @@ pub fn owns_rx(rx: &Rx) -> bool {
     true
 }
 
+/// Whether this process is the one that reads, as far as has been seen: others that hold the end, as a worker that was
+/// forked for something else, have not.
+pub fn reads_alone(rx: &Rx) -> bool {
+    let is_owner = rx.owner_pid.load(Ordering::Relaxed) == process::id();
+    is_owner && rx.owner_moves.load(Ordering::Relaxed) <= 1
+}
+
 /// This process puts the end into an epoll set. Whether another one may have offered it.
 pub fn watches_rx(rx: &Rx) -> bool {
     let me = process::id();

@@ -28,10 +28,8 @@ use crate::entry::{self, Entry};
 use crate::sys::{self, PollFd, SO_LINGER, SOL_SOCKET, SOL_TCP, call};
 use crate::{filter, process, table, tcp};
 
-/// How many can be inherited at a time, of those that one process makes.
-const NUMBERS: usize = 256;
-/// All lie below this one, whatever limits the processes have that they come through.
-const NUMBERS_BELOW: c_int = table::OWN_BELOW_MOST as c_int;
+/// Most have numbers in a block of so many.
+const BLOCK: usize = 256;
 /// Sockets that were handed over are looked for below this number.
 const SOCKETS_BELOW: c_int = 1 << 16;
 
@@ -116,11 +114,7 @@ pub fn drained(conn: &Conn, fd: c_int) {
 fn first_number() -> c_int {
     let top = table::own_below();
     // Below the broker's socket.
-    if top >= 1024 { (top - 64 - NUMBERS) as c_int } else { (top / 2) as c_int }
-}
-
-fn last_number() -> c_int {
-    first_number() + NUMBERS as c_int - 1
+    if top >= 1024 { (top - 64 - BLOCK) as c_int } else { (top / 2) as c_int }
 }
 
 /// Moves what `conn` knows and has unread into a memfd. Parked for good, both locks held. Gives the
@@ -225,10 +219,6 @@ impl Memfd {
         let command = sys::F_DUPFD_CLOEXEC;
         // SAFETY: no memory involved.
         let number = unsafe { call!(fcntl, self.fd, command, first_number()) } as c_int;
-        if number > last_number() {
-            sys::close(number);
-            return None;
-        }
         (number >= 0).then_some(number)
     }
 }
@@ -236,7 +226,7 @@ impl Memfd {
 /// The number of `conn`'s residue, where it is open and programs started now find it.
 pub fn of(conn: &Conn) -> Option<c_int> {
     let number = conn.holding.residue.load(Ordering::Relaxed) - 1;
-    ((0..NUMBERS_BELOW).contains(&number) && is_residue(number)).then_some(number)
+    (number >= 0 && is_residue(number)).then_some(number)
 }
 
 /// Whether the next program gets `number`: only one that was counted as a holder may.
@@ -275,27 +265,73 @@ pub fn abandon(number: c_int) {
 
 /// When the library is loaded: takes over what the program before handed on.
 pub fn adopt() {
+    let adopt = |number: c_int| {
+        if is_residue(number) && !adopt_one(number) {
+            sys::close(number);
+        }
+    };
+    let has_many_numbers = sys::descriptor_limit() > table::OWN_BELOW_MOST;
+    // Above these they lie only where the program before had no other number free.
+    if !(has_many_numbers && each_open(adopt)) {
+        each_open_below(table::OWN_BELOW_MOST as c_int, adopt);
+    }
+}
+
+/// Names the numbers of open files below `end`.
+fn each_open_below(end: c_int, each: impl Fn(c_int)) {
     const POLLNVAL: i16 = 0x20;
     const AT_ONCE: usize = 256;
     // More than the limit poll refuses.
     let at_once = sys::descriptor_limit().clamp(1, AT_ONCE);
     let mut numbers = [PollFd { fd: 0, events: 0, revents: 0 }; AT_ONCE];
-    for first in (0..NUMBERS_BELOW).step_by(at_once) {
+    for first in (0..end).step_by(at_once) {
         let numbers = &mut numbers[..at_once];
         for (number, one) in (first..).zip(&mut *numbers) {
             *one = PollFd { fd: number, events: 0, revents: 0 };
         }
         // SAFETY: an array of ours; a timeout of 0.
         if unsafe { call!(poll, numbers.as_mut_ptr(), at_once, 0) } < 0 {
-            // No memory, or no poll: one by one.
+            // It does not say: all of them.
             numbers.iter_mut().for_each(|one| one.revents = 0);
         }
-        for one in numbers.iter().filter(|one| one.revents & POLLNVAL == 0) {
-            if is_residue(one.fd) && !adopt_one(one.fd) {
-                sys::close(one.fd);
+        numbers.iter().filter(|one| one.revents & POLLNVAL == 0).for_each(|one| each(one.fd));
+    }
+}
+
+/// Names the numbers of all open files. False: nobody says which those are (no /proc).
+fn each_open(each: impl Fn(c_int)) -> bool {
+    const O_DIRECTORY_CLOEXEC: c_int = 0o2200000;
+    /// Of struct linux_dirent64: where the entry's length and its name are.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    const AT_FDCWD: c_int = -100;
+    let path = c"/proc/self/fd".as_ptr();
+    // SAFETY: a C string.
+    let folder = unsafe { call!(openat, AT_FDCWD, path, O_DIRECTORY_CLOEXEC) } as c_int;
+    if folder < 0 {
+        return false;
+    }
+    let mut entries = [0u8; 2048];
+    loop {
+        // SAFETY: the kernel writes into the array only.
+        let ret = unsafe { call!(getdents64, folder, entries.as_mut_ptr(), entries.len()) };
+        let mut rest = entries.get(..usize::try_from(ret).unwrap_or(0)).unwrap_or(&[]);
+        if rest.is_empty() {
+            break;
+        }
+        while let Some(length) = rest.get(LENGTH..LENGTH + 2) {
+            let length = usize::from(u16::from_ne_bytes([length[0], length[1]]));
+            let digits = rest.get(NAME..).unwrap_or(&[]).iter().take_while(|b| b.is_ascii_digit());
+            let is_number = rest.get(NAME).is_some_and(u8::is_ascii_digit);
+            let number = digits.fold(0, |number: c_int, b| number * 10 + c_int::from(b - b'0'));
+            if is_number && number != folder {
+                each(number);
             }
+            rest = rest.get(length.max(NAME)..).unwrap_or(&[]);
         }
     }
+    sys::close(folder);
+    true
 }
 
 /// `None`: it is no residue. Its header may change at any time: this copy is what counts.

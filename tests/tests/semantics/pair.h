@@ -14,13 +14,24 @@ static _Noreturn void die(const char *what, long a)
 	exit(1);
 }
 
-static void connects(int ends[2])
+/* Both ways in turn. */
+static void talks(const int ends[2])
 {
 	enum { TRIPS = 60, BYTES = 64 };
+	char bytes[BYTES] = { 0 };
+
+	for (int i = 0; i < TRIPS; i++)
+		for (int end = 0; end < 2; end++)
+			if (send(ends[end], bytes, BYTES, 0) != BYTES ||
+			    recv(ends[!end], bytes, BYTES, MSG_WAITALL) != BYTES)
+				die("warm", i);
+}
+
+static void connects(int ends[2])
+{
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(at);
 	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-	char bytes[BYTES] = { 0 };
 
 	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
 		die("listen", 0);
@@ -31,9 +42,5 @@ static void connects(int ends[2])
 	close(listener);
 	for (int end = 0; end < 2; end++)
 		setsockopt(ends[end], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	for (int i = 0; i < TRIPS; i++)
-		for (int end = 0; end < 2; end++)
-			if (send(ends[end], bytes, BYTES, 0) != BYTES ||
-			    recv(ends[!end], bytes, BYTES, MSG_WAITALL) != BYTES)
-				die("warm", i);
+	talks(ends);
 }

@@ -1,7 +1,8 @@
 /*
  * A child that borrows its parent's memory, or has a copy of it, puts a connection with bytes unread where a program looks
  * for its input, closes its old number or not, and becomes that program, which may have another limit of descriptors than the parent, or be
- * a text that only libc's search gives to the shell. The parent reads on, or has closed it.
+ * a text that only libc's search gives to the shell. The parent reads on, or has closed it. A process that was forked
+ * before has the connection, too, and never reads; or the parent has a thousand files open.
  *
  *   renumbered            prints a line for each case
  *   renumbered reads      the program: answers a line
@@ -19,9 +20,13 @@ enum { KEPT, CLOSED, CLOSED_RANGE, CLOSED_FROM, MOVED, WAYS };
 
 static const char *ways[] = { "kept", "closed", "close_range", "closefrom", "moved" };
 
-enum { ALL = 0, SMALLEST = 20, SMALL = 64, RAISED = 1024 };
+enum { ALL = 0, SMALLEST = 20, SMALL = 64, RAISED = 1024, FILES = 1000 };
 
 static const int limits[] = { ALL, SMALLEST, SMALL, RAISED };
+
+enum { ALONE, SIBLING, FULL, BESIDES };
+
+static const char *besides[] = { "alone", "a sibling", "full" };
 
 static char text[64], itself[200];
 
@@ -83,15 +88,30 @@ static int received(int fd, char *to)
 	return n;
 }
 
-static void plays(int forks, int way, int count, int is_text, int closes)
+static void plays(int beside, int forks, int way, int count, int is_text, int closes)
 {
 	char answer[100], rest[100] = "closed";
 	int ends[2], status;
-	pid_t child;
+	pid_t child, sibling = 0;
+	int files = 0;
 
 	if (count == RAISED)
 		limit(SMALL);
+	if (beside == FULL) {
+		limit(FILES + RAISED);
+		while (files < FILES && open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0)
+			files++;
+	}
 	connects(ends);
+	if (beside == SIBLING) {
+		sibling = fork();
+		if (sibling == 0) {
+			pause();
+			_exit(0);
+		}
+	}
+	for (int i = 0; beside != ALONE && i < 10; i++)
+		talks(ends);
 	for (int end = 0; end < 2; end++)
 		fcntl(ends[end], F_SETFD, FD_CLOEXEC);
 	if (send(ends[0], "alpha\nrest\n", 11, MSG_NOSIGNAL) != 11)
@@ -108,12 +128,18 @@ static void plays(int forks, int way, int count, int is_text, int closes)
 	waitpid(child, &status, 0);
 	if (!closes)
 		received(ends[1], rest);
-	printf("%s, %s, limit %d, %s: %s, %s\n", forks ? "fork" : "vfork", ways[way], count, is_text ? "text" : "program", answer, rest);
+	printf("%s, %s, %s, limit %d, %s: %s, %s\n", besides[beside], forks ? "fork" : "vfork", ways[way], count, is_text ? "text" : "program", answer, rest);
 	fflush(stdout);
 	close(ends[0]);
 	if (!closes)
 		close(ends[1]);
-	if (count == RAISED)
+	if (sibling) {
+		kill(sibling, SIGKILL);
+		waitpid(sibling, &status, 0);
+	}
+	if (files)
+		close_range(3, ~0u, 0);
+	if (count == RAISED || beside == FULL)
 		limit(RAISED);
 }
 
@@ -136,7 +162,11 @@ int main(int argc, char **argv)
 			for (int is_text = 0; is_text < 2; is_text++)
 				for (int closes = 0; closes < 2; closes++)
 					for (int forks = 0; forks < 2; forks++)
-						plays(forks, way, limits[nth], is_text, closes);
+						plays(ALONE, forks, way, limits[nth], is_text, closes);
+	for (int beside = SIBLING; beside < BESIDES; beside++)
+		for (int forks = 0; forks < 2; forks++)
+			for (int closes = 0; closes < 2; closes++)
+				plays(beside, forks, CLOSED, ALL, 0, closes);
 	unlink(text);
 	return 0;
 }
