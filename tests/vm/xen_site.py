@@ -25,7 +25,7 @@ for flags in (0, 1, 3):
 
 # Bytes by ring that many connections send at least, together: dom0 has a processor with one of the guests, and they
 # sleep more.
-SOME_OF_MANY = 100_000
+SOME_OF_MANY = 20_000
 
 
 def host(*words, status=0):
