@@ -121,8 +121,6 @@ pub extern "C" fn before_vfork() {
 
 const CLONE_FILES: c_int = 0x400;
 
-const O_CLOEXEC: c_int = 0o2000000;
-
 /// Before unshare, or a clone that copies the caller's memory: with these flags a number may be one file in this
 /// thread and another elsewhere, or change unseen. Rings end.
 pub extern "C" fn before_unshare(flags: c_int) {
@@ -215,14 +213,14 @@ fn at_own_number(conn: &Conn, fd: c_int, number: c_int, hand_over: impl Fn()) {
         return;
     }
     // SAFETY: as above.
-    if unsafe { call!(dup3, number, fd, O_CLOEXEC) } == fd as isize {
+    if unsafe { call!(dup3, number, fd, sys::O_CLOEXEC) } == fd as isize {
         hand_over();
     }
     let Some(other) = other else {
         sys::close(fd);
         return;
     };
-    let flags = if flags & FD_CLOEXEC as isize != 0 { O_CLOEXEC } else { 0 };
+    let flags = if flags & FD_CLOEXEC as isize != 0 { sys::O_CLOEXEC } else { 0 };
     // SAFETY: as above.
     unsafe { call!(dup3, other, fd, flags) };
     sys::close(other);

@@ -9,7 +9,7 @@ use core::ffi::{c_char, c_int};
 
 use yasmin_image::{Library, MAX_SCRIPTS, Machine, Program, Rights, shebang};
 
-use crate::sys::{self, call};
+use crate::sys::{self, AT_FDCWD, O_CLOEXEC, call};
 use crate::{environment, memory, process};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,6 @@ pub enum Name {
     Open(c_int),
 }
 
-const AT_FDCWD: c_int = -100;
-const O_CLOEXEC: usize = 0o2000000;
 const X_OK: usize = 1;
 const PATH_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 4096;

@@ -294,8 +294,6 @@ fn read_file_of<'a>(pid: u32, name: &[u8], text: &'a mut [u8; 64]) -> &'a [u8] {
 
 /// Opens a file of a process's in /proc, with a name of at most five bytes.
 pub fn open_file_of(pid: u32, name: &[u8]) -> Option<c_int> {
-    const AT_FDCWD: c_int = -100;
-    const O_CLOEXEC: c_int = 0o2_000_000;
     let mut path = *b"/proc/0000000000/.....\0";
     let mut left = pid;
     // Leading zeros would name no process: the number is written from the right, and what is
@@ -308,7 +306,7 @@ pub fn open_file_of(pid: u32, name: &[u8]) -> Option<c_int> {
     path[17..end].copy_from_slice(&name[..end - 17]);
     path[end] = 0;
     // SAFETY: a C string.
-    let file = unsafe { call!(openat, AT_FDCWD, path.as_ptr(), O_CLOEXEC, 0) };
+    let file = unsafe { call!(openat, sys::AT_FDCWD, path.as_ptr(), sys::O_CLOEXEC, 0) };
     c_int::try_from(file).ok().filter(|file| *file >= 0)
 }
 

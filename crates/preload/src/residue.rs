@@ -300,14 +300,14 @@ fn each_open_below(end: c_int, each: impl Fn(c_int)) {
 
 /// Names the numbers of all open files. False: nobody says which those are (no /proc).
 fn each_open(each: impl Fn(c_int)) -> bool {
-    const O_DIRECTORY_CLOEXEC: c_int = 0o2200000;
+    const O_DIRECTORY: c_int = 0o200000;
     /// Of struct linux_dirent64: where the entry's length and its name are.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
-    const AT_FDCWD: c_int = -100;
     let path = c"/proc/self/fd".as_ptr();
     // SAFETY: a C string.
-    let folder = unsafe { call!(openat, AT_FDCWD, path, O_DIRECTORY_CLOEXEC) } as c_int;
+    let folder =
+        unsafe { call!(openat, sys::AT_FDCWD, path, O_DIRECTORY | sys::O_CLOEXEC) } as c_int;
     if folder < 0 {
         return false;
     }

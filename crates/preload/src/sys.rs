@@ -272,6 +272,10 @@ pub fn address_space_limit() -> u64 {
     limits(RLIMIT_AS)[0]
 }
 
+pub const O_CLOEXEC: c_int = 0o2000000;
+/// Where a path that is not absolute begins: the working directory.
+pub const AT_FDCWD: c_int = -100;
+
 const RLIMIT_NOFILE: c_int = 7;
 const RLIMIT_AS: c_int = 9;
 const RLIMIT_FSIZE: c_int = 1;

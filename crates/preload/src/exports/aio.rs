@@ -214,7 +214,6 @@ pub unsafe fn io_submit(context: usize, count: c_long, list: *const *mut u8) -> 
 
 /// A pipe with what a request finds in the ring; it goes when the request is done.
 fn pipe_of(conn: &'static Conn, block: &Block) -> Option<c_int> {
-    const O_CLOEXEC: usize = 0o2000000;
     const NONBLOCK: u32 = 2;
     let fd = block.fd as c_int;
     let mut ends = [-1 as c_int; 2];
@@ -229,7 +228,7 @@ fn pipe_of(conn: &'static Conn, block: &Block) -> Option<c_int> {
         _ => return None,
     };
     // SAFETY: two numbers of ours.
-    if unsafe { call!(pipe2, ends.as_mut_ptr(), O_CLOEXEC) } != 0 {
+    if unsafe { call!(pipe2, ends.as_mut_ptr(), sys::O_CLOEXEC) } != 0 {
         return None;
     }
     let [from, to] = ends;

@@ -81,8 +81,6 @@ fn for_each(fd: c_int, mut each: impl FnMut(&Listed)) -> bool {
 }
 
 fn open(fd: c_int) -> Option<c_int> {
-    const AT_FDCWD: c_int = -100;
-    const O_CLOEXEC: c_int = 0o2_000_000;
     let mut path = *b"/proc/self/fdinfo/0000000000\0";
     let mut left = fd;
     // Without leading zeros, which name nothing: slashes, which the kernel skips.
@@ -91,7 +89,7 @@ fn open(fd: c_int) -> Option<c_int> {
         left /= 10;
     }
     // SAFETY: a C string.
-    let file = unsafe { call!(openat, AT_FDCWD, path.as_ptr(), O_CLOEXEC, 0) } as c_int;
+    let file = unsafe { call!(openat, sys::AT_FDCWD, path.as_ptr(), sys::O_CLOEXEC, 0) } as c_int;
     (file >= 0).then_some(file)
 }
 
