@@ -27,6 +27,8 @@ use crate::budget::Budget;
 use crate::closer::Closer;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -40,6 +42,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Holders that are told of.
 const HOLDERS: usize = 100;
+
+/// Of CPU time, what a question about a segment's locks may cost. Its members can make any number
+/// of locks, and the kernel looks at each of them for each question.
+const CROWDED: Duration = Duration::from_millis(5);
+
+/// For so many times what such a question cost, no more are asked.
+const REST: u32 = 20;
 
 /// What the broker knows of a segment, and its successor has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +83,8 @@ struct Segment {
     memory: Memory,
     /// Readable once the creator has ended.
     creator: Option<OwnedFd>,
+    /// It has so many locks that it is left alone until then.
+    rests_until: Cell<Option<Instant>>,
 }
 
 enum Memory {
@@ -218,7 +229,7 @@ impl Segments {
         *self.users.entry(entry.owner).or_default() += 1;
         let creator = parts.remove(store::CREATOR);
         let memory = Memory::Own { memfd, record };
-        self.all.insert(number, Segment { entry, memory, creator });
+        self.all.insert(number, Segment::new(entry, memory, creator));
         Ok(())
     }
 
@@ -299,7 +310,7 @@ impl Segments {
             };
             let record = record::make().map_err(kernel)?;
             record::write(&record, &entry).map_err(kernel)?;
-            Ok(Segment { entry, memory: Memory::Own { memfd, record }, creator: pidfd })
+            Ok(Segment::new(entry, Memory::Own { memfd, record }, pidfd))
         };
         let made = make().inspect_err(|_| self.addresses.give_back(start))?;
         self.next += 1;
@@ -371,11 +382,13 @@ impl Segments {
             return Err(Refusal::Rights { has });
         }
         let place = segment.entry.place;
+        let crowded = Refusal::Kernel { errno: libc::ENOLCK as u64 };
         let memfd = match &segment.memory {
             Memory::Own { memfd, .. } => memfd,
             Memory::Host(given) => {
-                let fds = given.open_for(&place, holder).map_err(kernel)?;
-                return Ok(Opened { place, domain: Some(given.domain), fds: fds.into() });
+                let fds = segment.of_locks(|| given.open_for(&place, holder)).ok_or(crowded)?;
+                let fds = fds.map_err(kernel)?.into();
+                return Ok(Opened { place, domain: Some(given.domain), fds });
             }
         };
         if holder.rights == Rights::Write && !place.kind.is_huge {
@@ -384,7 +397,8 @@ impl Segments {
                 return Err(Refusal::Group { left_bytes });
             }
         }
-        let fd = memory::open_for(memfd, holder).map_err(|errno| kernel(errno.into()))?;
+        let fd = segment.of_locks(|| memory::open_for(memfd, holder)).ok_or(crowded)?;
+        let fd = fd.map_err(|errno| kernel(errno.into()))?;
         Ok(Opened { place, domain: None, fds: vec![fd] })
     }
 
@@ -421,7 +435,8 @@ impl Segments {
         if has == Rights::None {
             return Err(Refusal::Rights { has });
         }
-        let (holders, more) = memory::holders(segment.memory.holders_file(), HOLDERS);
+        let ask = || memory::holders(segment.memory.holders_file(), HOLDERS, CROWDED);
+        let (holders, more) = segment.of_locks(ask).unwrap_or((Vec::new(), true));
         shown.more_holders = more;
         shown.holders = holders
             .into_iter()
@@ -536,7 +551,7 @@ impl Segments {
         };
         self.next += 1;
         self.names.insert(told.name, self.next);
-        self.all.insert(self.next, Segment { entry, memory: Memory::Host(given), creator: None });
+        self.all.insert(self.next, Segment::new(entry, Memory::Host(given), None));
         self.keep(self.next);
         self.look_at = self.next_look();
         Ok(())
@@ -594,14 +609,14 @@ impl Segments {
         let has = segment.entry.rights_of(uid);
         let given = segment.memory.given().filter(|_| has == Rights::Write);
         let given = given.ok_or(Refusal::Rights { has })?;
-        Ok((given.region, given.life_of(slot)))
+        Ok((given.region, segment.life_of(given, slot)))
     }
 
     /// Whether a member of this guest lives.
     pub fn life_of(&self, region: u64, slot: u64) -> Life {
-        let mut given = self.all.values().filter_map(|segment| segment.memory.given());
-        let given = given.find(|given| given.region == region);
-        given.and_then(|given| given.life_of(slot)).unwrap_or(Life::Unknown)
+        let segment = self.all.values().find(|segment| segment.is_region(region));
+        let life = segment.and_then(|segment| segment.life_of(segment.memory.given()?, slot));
+        life.unwrap_or(Life::Unknown)
     }
 
     /// When `look` has something to do next.
@@ -668,7 +683,47 @@ impl Entry {
     }
 }
 
+/// What this thread has used.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
 impl Segment {
+    const fn new(entry: Entry, memory: Memory, creator: Option<OwnedFd>) -> Self {
+        Self { entry, memory, creator, rests_until: Cell::new(None) }
+    }
+
+    /// What `ask` finds of the locks. `None`: there are so many that it is not asked now.
+    fn of_locks<T>(&self, ask: impl Fn() -> T) -> Option<T> {
+        let now = Instant::now();
+        if self.rests_until.get().is_some_and(|until| now < until) {
+            return None;
+        }
+        self.rests_until.set(None);
+        let timed = || {
+            let before = cpu_time();
+            let found = ask();
+            (found, cpu_time().saturating_sub(before))
+        };
+        let (found, cost) = timed();
+        if cost <= CROWDED {
+            return Some(found);
+        }
+        // A virtual machine that is halted for a moment seems to work meanwhile: once more.
+        let (found, again) = timed();
+        let cost = cost.min(again);
+        if cost > CROWDED {
+            self.rests_until.set(Some(now + cost * REST));
+        }
+        Some(found)
+    }
+
+    /// Whether the member with this slot lives. `None`: it is another guest's.
+    fn life_of(&self, given: &Given, slot: u64) -> Option<Life> {
+        self.of_locks(|| given.life_of(slot)).unwrap_or(Some(Life::Unknown))
+    }
+
     fn is_region(&self, region: u64) -> bool {
         self.memory.given().is_some_and(|given| given.region == region)
     }

@@ -36,6 +36,7 @@ impl Heap<'_> {
         if line.kind()? != (Kind::Slab { class }) {
             return Err(spoiled("the first slab of a list", list));
         }
+        self.table.check_span(page, class.pages())?;
         let index = line.first_free(class.blocks());
         index.map(|index| (page, index)).ok_or(spoiled("a full slab in a list", list))
     }

@@ -268,3 +268,18 @@ fn rubbish_ends_in_errors() {
     }
     assert!(refused > 100 && served > 1000, "{refused} {served}");
 }
+
+/// The first slab of a list is what another member says: its blocks may lie behind the pages.
+#[test]
+fn a_slab_beyond_the_end_is_refused() {
+    let mut lab = Lab::new();
+    let heap = lab.heap();
+    lab.act(|by| {
+        let class = Class::of(3000, 1).unwrap();
+        assert!(class.pages() > 1);
+        let last = heap.table.count() - 1;
+        heap.table.line(last).unwrap().set_kind(Kind::Slab { class });
+        heap.head.lists[class.index()].store(last as u64 + 1, Ordering::Relaxed);
+        assert!(matches!(heap.alloc(by, 3000, 1), Err(Error::Spoiled { .. })));
+    });
+}

@@ -160,3 +160,33 @@ fn a_name_that_was_freed_and_taken_stays_its_new_owners() {
     lab.segments.lose(5);
     assert_eq!(lab.names(), ["table"]);
 }
+
+/// The kernel looks at every lock of a file for every question, and members can make any number.
+#[test]
+fn a_segment_full_of_locks_is_given_to_nobody() {
+    let mut lab = Lab::new("locks");
+    let table = name("table");
+    lab.segments.create(7, table, 4096, Kind::default(), || None).unwrap();
+    let open =
+        |pid| lab.segments.open(&table, &Holder { pid, uid: 7, rights: Rights::Write }, || None);
+    let hostile = open(1).unwrap();
+    let segment = lab.segments.find(&table).unwrap();
+    let mut locks = 100_000;
+    // Until a question costs more than it may.
+    while segment.rests_until.get().is_none() {
+        assert!(locks < 10_000_000, "they cost nothing here");
+        crate::sys::lock::set_every_second(&hostile.fds[0], locks).unwrap();
+        drop(open(2));
+        locks *= 2;
+    }
+    let crowded = Refusal::Kernel { errno: libc::ENOLCK as u64 };
+    let rests = || segment.rests_until.set(Some(Instant::now() + Duration::from_secs(60)));
+    rests();
+    assert_eq!(open(3).err(), Some(crowded));
+    let about = lab.segments.about(7, &table).unwrap();
+    assert!(about.attached && about.more_holders && about.holders.is_empty());
+    // Who made them ends.
+    drop(hostile);
+    segment.rests_until.set(None);
+    assert!(open(4).is_ok());
+}
