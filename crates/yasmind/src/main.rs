@@ -28,9 +28,11 @@ mod turns;
 mod uplink;
 mod xenstore;
 
+use anyhow::Context;
 use clap::Parser;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     let args = cli::Args::parse();
@@ -46,15 +48,22 @@ fn main() -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         };
     }
-    let served = match &args.host {
+    let serve = || match &args.host {
         Some(file) => host::run(&args, file),
         None => event_loop::run(&args),
     };
-    match served {
+    match outlives_full_files().and_then(|()| serve()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where files may have no such size (RLIMIT_FSIZE), making one is an error like others, and not the
+/// broker's end.
+fn outlives_full_files() -> anyhow::Result<()> {
+    signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).context("cannot catch signals")?;
+    Ok(())
 }
