@@ -85,7 +85,28 @@ impl<P> Qmp<P> {
             return Some(Heard::Missing(purpose));
         }
         let why = value.pointer("/error/desc").and_then(Value::as_str).unwrap_or("no reason");
-        Some(Heard::Refused(purpose, why.chars().filter(|c| !c.is_control()).take(300).collect()))
+        let mut why: String = why.chars().filter(|c| !c.is_control()).take(300).collect();
+        if let Some(remedy) = remedy(&why) {
+            why = format!("{why} ({remedy})");
+        }
+        Some(Heard::Refused(purpose, why))
+    }
+}
+
+/// What to do about what QEMU said, where that is known.
+fn remedy(why: &str) -> Option<&'static str> {
+    let has = |words: &[&str]| words.iter().all(|word| why.contains(word));
+    if has(&["backing store", "Permission denied"]) {
+        Some(
+            "AppArmor, SELinux or its user keep this QEMU from the file: see \"Where QEMU is \
+             confined\" in docs/kvm.md",
+        )
+    } else if has(&["ivshmem-plain", "not a valid device model name"]) {
+        Some("this QEMU was built without the device: its guests stay on TCP")
+    } else if has(&["Bus '", "' not found"]) {
+        Some("the guest has no such pcie-root-port: name those that it has after slots=")
+    } else {
+        None
     }
 }
 
@@ -125,5 +146,21 @@ mod tests {
         drop((socket, lines));
         assert_eq!(qmp.turn(Instant::now()), [Heard::Down]);
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// As QEMU 7.2 says it.
+    #[test]
+    fn what_is_refused_for_a_known_reason_comes_with_what_to_do() {
+        for (why, wanted) in [
+            (
+                "can't open backing store /dev/shm/yasmin-host/5 for guest RAM: Permission denied",
+                "AppArmor",
+            ),
+            ("'ivshmem-plain' is not a valid device model name", "without the device"),
+            ("Bus 'slot9' not found", "pcie-root-port"),
+        ] {
+            assert!(remedy(why).is_some_and(|remedy| remedy.contains(wanted)), "{why}");
+        }
+        assert_eq!(remedy("Bus 'pcie.0' does not support hotplugging"), None);
     }
 }
