@@ -9,11 +9,11 @@
 //! Storey 4: life.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use yasmin_channel::residue::MARK;
 use yasmin_channel::side::FOREIGN;
-use yasmin_control::{CONTROL_VERSION, FromBroker, ToBroker};
+use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, ToBroker};
 
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
@@ -63,9 +63,9 @@ pub unsafe fn failed(msg: &MsgHdr) {
 
 /// A message came over socket `via`, and may have brought descriptors.
 ///
-/// The mark on one proves nothing: anybody can set it. So the broker is asked only for what a
-/// process of this user or root sent, as only such a one leaves residues for it, and when it does
-/// not answer it is not asked for the message's other descriptors.
+/// What another user sent stays TCP, and is asked nothing that takes the socket's lock: a thread of
+/// that user's may hold it for as long as it likes, and who waits for it cannot be killed. Only this
+/// user's processes and root's leave residues for this one.
 ///
 /// # Safety
 /// The message as the kernel left it.
@@ -74,10 +74,27 @@ pub unsafe fn received(via: c_int, msg: &MsgHdr) {
         return;
     }
     let saved = sys::errno();
-    let mut asks = None;
+    let mut sender = Sender { via, is_trusted: None, is_broker_late: false };
     // SAFETY: the caller's.
-    unsafe { for_each_right(msg, |fd| take(fd, via, &mut asks)) };
+    unsafe { for_each_right(msg, |fd| take(fd, &mut sender)) };
     sys::set_errno(saved);
+}
+
+/// Who sent a message, and what came of asking about it.
+struct Sender {
+    via: c_int,
+    /// As far as it was looked at.
+    is_trusted: Option<bool>,
+    /// The broker did not answer: it is not asked for the message's other descriptors.
+    is_broker_late: bool,
+}
+
+impl Sender {
+    /// Whether it is a process of this user or root's.
+    fn is_trusted(&mut self) -> bool {
+        let via = self.via;
+        *self.is_trusted.get_or_insert_with(|| may_leave(via))
+    }
 }
 
 /// # Safety
@@ -174,24 +191,66 @@ fn leave(conn: &'static Conn, fd: c_int) -> bool {
         return false;
     }
     let Some(number) = handover::residue_for(conn, fd, true, true) else { return false };
-    let (Some(request), Some(socket)) = (Request::open(), broker::named(fd)) else { return false };
+    let until_ns = clock::now_ns() + ROOM_WITHIN_NS;
+    loop {
+        match leave_once(conn, fd, number) {
+            Left::Leaves => return true,
+            Left::Stays => return false,
+            Left::NoRoom => {}
+        }
+        let now = clock::now_ns();
+        if now >= until_ns {
+            NO_ROOM_UNTIL_NS.store(now + ROOM_WITHIN_NS, Ordering::Relaxed);
+        }
+        if now < NO_ROOM_UNTIL_NS.load(Ordering::Relaxed) {
+            return false;
+        }
+        // SAFETY: no memory involved: a sleep of some milliseconds.
+        unsafe { call!(poll, 0, 0, 5) };
+    }
+}
+
+/// How long who passes on waits for room with the broker: who has got the ones before may be about to
+/// claim them.
+const ROOM_WITHIN_NS: u64 = 1_000_000_000;
+
+/// Until then nobody waits: there was no room for so long.
+static NO_ROOM_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
+
+enum Left {
+    Leaves,
+    Stays,
+    /// The broker keeps as many as it may at the moment.
+    NoRoom,
+}
+
+fn leave_once(conn: &Conn, fd: c_int, number: c_int) -> Left {
+    const IS_FULL: FromBroker = FromBroker::Decline { id: 0, reason: Decline::TooMany };
+    let (Some(request), Some(socket)) = (Request::open(), broker::named(fd)) else {
+        return Left::Stays;
+    };
     let message = ToBroker::Leave { version: CONTROL_VERSION, socket };
     match request.hear(message, &[], until_ns()) {
         Answer::Message(FromBroker::Send, _) => {}
-        _ => return false,
+        Answer::Message(IS_FULL, _) => return Left::NoRoom,
+        _ => return Left::Stays,
     }
     // Before anybody can claim it.
     conn.one_more_holds();
     match request.hear(ToBroker::Keep, &[number, fd], until_ns()) {
         Answer::Message(FromBroker::Left, _) => mark(fd),
-        Answer::Message(..) | Answer::None => {
+        Answer::Message(answer, _) => {
             conn.one_less_holds();
-            return false;
+            return if matches!(answer, IS_FULL) { Left::NoRoom } else { Left::Stays };
+        }
+        Answer::None => {
+            conn.one_less_holds();
+            return Left::Stays;
         }
         // Whether it is kept, and who is counted, nobody here can say any more.
         Answer::Late => tcp::reset(fd),
     }
-    true
+    Left::Leaves
 }
 
 fn take_back(fd: c_int) {
@@ -204,37 +263,43 @@ fn take_back(fd: c_int) {
     }
 }
 
-/// This process got `fd`. `asks`: whether the broker is asked, if that is known.
-fn take(fd: c_int, via: c_int, asks: &mut Option<bool>) {
-    let Some(lowat) = residue::lowat(fd) else { return set::numbers::came_back(fd) };
-    let is_marked = lowat == MARK && *asks.get_or_insert_with(|| may_leave(via));
+/// This process got `fd`.
+fn take(fd: c_int, sender: &mut Sender) {
+    if !tcp::is_tcp(fd) {
+        return set::numbers::came_back(fd);
+    }
     process::refresh();
     if process::is_borrowed() {
         return;
     }
-    if !is_marked && !residue::has_passed() && !conn::any_is_shared() {
-        return promote::begin_handed(fd);
-    }
-    let Some(cookie) = tcp::cookie(fd) else { return };
-    let holder = holder_of(cookie);
+    let may_be_known = residue::has_passed() || conn::any_is_shared();
+    let cookie = if may_be_known { tcp::cookie(fd) } else { None };
+    let holder = cookie.and_then(holder_of);
     if let Some(conn) = holder {
         entry::name(conn, fd);
     }
-    if !is_marked {
+    if !sender.is_trusted() {
+        return;
+    }
+    if residue::lowat(fd) != Some(MARK) {
         if holder.is_none() {
             promote::begin_handed(fd);
         }
         return;
     }
+    // It may be lost on the way.
+    if sender.is_broker_late {
+        return tcp::reset(fd);
+    }
+    let Some(cookie) = tcp::cookie(fd) else { return };
     let (memfd, left) = match claim(fd) {
         Claimed::Residue { memfd, left } => (memfd, left),
         // Not claimed in time, or not for this process. What is unread is the giver's affair, who
         // may be gone: a reset is an error that the program knows, a gap is none.
         Claimed::Nothing if holder.is_none() => return tcp::reset(fd),
         Claimed::Nothing => return,
-        // It may be lost on the way.
         Claimed::Late => {
-            *asks = Some(false);
+            sender.is_broker_late = true;
             return tcp::reset(fd);
         }
     };

@@ -11,7 +11,7 @@ use crate::broker::{self, Reply};
 use crate::conn::{Conn, Handout};
 use crate::entry::{self, Entry};
 use crate::lock::Lock;
-use crate::sys::{self, PollFd, SOL_SOCKET, SOL_TCP, call};
+use crate::sys::{self, PollFd, SOL_TCP, call};
 use crate::table::{self, Candidate};
 use crate::{
     clock, config, handouts, handover, holders, in_flight, life, offer, process, set, settings,
@@ -197,8 +197,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     }
     if !tcp::is_plain_established(fd) {
         // Not TCP at all, or not yet connected: only the first never changes.
-        let protocol = sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_PROTOCOL, 4);
-        if protocol == Some(sys::IPPROTO_TCP as u64) {
+        if tcp::is_tcp(fd) {
             start_over(fd);
         } else {
             table::clear(fd);

@@ -125,8 +125,6 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
     let receiver = conn.receiver();
     let max_class = conn.max_class();
     let (base, side) = conn.mapped();
-    let index = usize::from(conn.is_connector());
-    let ring_at = layout::ring_offset(index, max_class);
     let header = Header {
         magic: MAGIC,
         version: VERSION,
@@ -141,17 +139,20 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
         // Whoever reads on knows it from the kernel alone.
         tcp::set_low_water(fd, conn.low_water());
     }
+    // Of the rings only what is unread: the rest was for this program, and not for the next one.
+    let unread = receiver.spans(0, receiver.unread_bytes() as usize);
     let len_bytes = CHANNEL_AT + layout::channel_bytes(max_class);
-    // That of class 0 lies in the channel's first page.
-    let ring_bytes = layout::paged_bytes(receiver.class());
     let memfd = sys::with_file_of(len_bytes, || {
         let memfd = Memfd::create(len_bytes)?;
         // SAFETY: all of it is mapped while the locks are held.
         let is_copied = unsafe {
             memfd.write((&raw const header).cast(), size_of::<Header>(), 0)
                 && memfd.write(side.cast(), SIDE_BYTES, SIDE_AT)
-                && memfd.write(base, layout::PAGE_BYTES, CHANNEL_AT)
-                && memfd.write(base.wrapping_add(ring_at), ring_bytes, CHANNEL_AT + ring_at)
+                && memfd.write(base, layout::small_ring_offset(0), CHANNEL_AT)
+                && unread.into_iter().all(|(place, len)| {
+                    let from = receiver.memory.at(place);
+                    memfd.write(from, len, CHANNEL_AT + (from.addr() - base.addr()))
+                })
         };
         is_copied.then_some(memfd)
     })?;

@@ -70,6 +70,11 @@ pub fn cookie(fd: c_int) -> Option<u64> {
     sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_COOKIE, 8)
 }
 
+/// Whether it is a TCP socket, without waiting for its lock.
+pub fn is_tcp(fd: c_int) -> bool {
+    sys::getsockopt_u64(fd, SOL_SOCKET, sys::SO_PROTOCOL, 4) == Some(sys::IPPROTO_TCP as u64)
+}
+
 /// Takes the error that the next call would tell of, 0 for none.
 pub fn take_error(fd: c_int) -> i32 {
     const SO_ERROR: c_int = 4;

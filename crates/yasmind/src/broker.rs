@@ -10,7 +10,6 @@ mod segments;
 mod status;
 mod uplink;
 
-pub use self::residues::RESIDUES;
 use crate::budget::Budget;
 use crate::channel::{Channel, EndLabel};
 use crate::client::{Client, Gone, Received};
@@ -41,6 +40,9 @@ pub struct Limits {
     pub clients: usize,
     /// The same, for ends.
     pub ends: usize,
+    /// The same, for residues that nobody has claimed yet, but for one user, root too, at most a
+    /// quarter. Each is two descriptors.
+    pub residues: usize,
 }
 
 /// One end of a connection, from its OFFER until its RELEASE.
@@ -119,6 +121,7 @@ pub struct Broker {
 impl Broker {
     pub fn new(limits: Limits, proof: Proof, budget: Budget, closer: Closer) -> Self {
         let table = Table::new(limits.ends);
+        let residues = residues::Residues::new(limits.residues);
         Self {
             limits,
             proof,
@@ -138,7 +141,7 @@ impl Broker {
             guests: None,
             uplink: None,
             by_vsock: VecDeque::new(),
-            residues: residues::Residues::default(),
+            residues,
             segments: None,
             creators: Vec::new(),
             probers: HashMap::new(),

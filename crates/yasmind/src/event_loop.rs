@@ -1,6 +1,6 @@
 //! The one thread that serves: waits for connections, messages, findings and signals.
 
-use crate::broker::{Broker, Limits, RESIDUES};
+use crate::broker::{Broker, Limits};
 use crate::budget::Budget;
 use crate::cli::Args;
 use crate::closer::Closer;
@@ -35,8 +35,12 @@ const EVENTS: usize = 1024;
 /// Connections taken at once.
 const ACCEPTS_PER_TURN: usize = 64;
 
-/// Descriptors kept for everything but clients.
-const SPARE_FDS: usize = 1024 + RESIDUES;
+/// Descriptors kept for everything but clients, residues and segments.
+const SPARE_FDS: usize = 1024;
+
+/// Residues of all users together, and the part of all descriptors that they may have: each is two.
+const RESIDUES_MAX: usize = 4096;
+const RESIDUES_SHARE: usize = 8;
 
 /// Mappings kept for everything but clients, of which each has one, and ends, of which each has
 /// one and a half.
@@ -81,7 +85,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let fds = raise_fd_limit();
     // Each is three descriptors.
     let segments_max = usize::from(args.segments).min(fds / 12);
-    let fds = fds.saturating_sub(SPARE_FDS + 3 * segments_max);
+    let residues = (fds / RESIDUES_SHARE / 2).min(RESIDUES_MAX);
+    let fds = fds.saturating_sub(SPARE_FDS + 3 * segments_max + 2 * residues);
     let maps = mappings_max().saturating_sub(SPARE_MAPS);
 
     let (signals, signal_end) = UnixStream::pair().context("cannot make a socket pair")?;
@@ -99,6 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         max_class: args.max_class,
         clients: fds.min(maps / 4).max(16),
         ends: (maps / 2).clamp(16, ENDS_MAX),
+        residues,
     };
     let sight = if args.no_bpf { None } else { load_sight() };
     let proof = match sight {

@@ -74,6 +74,13 @@ impl Proof {
         Ok(references)
     }
 
+    /// Whether somebody beside the broker has this socket of its own, be it in a message on its way.
+    /// Only BPF sees it: without, no.
+    pub fn is_held_elsewhere(&mut self, socket: &OwnedFd) -> bool {
+        let Self::Numbers(sight) = self else { return false };
+        sight.references(socket).is_some_and(|references| references > 1)
+    }
+
     /// What the end shares with its peer; `None` when nothing can prove it.
     pub fn key(&self, facts: &Facts, role: Role) -> Option<Key> {
         match self {

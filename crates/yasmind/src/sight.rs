@@ -165,6 +165,13 @@ impl Sight {
         record.references().ok_or(Decline::NoProof)
     }
 
+    /// How many references there are to a socket of this process's own. `None`: it cannot be told.
+    pub fn references(&mut self, socket: &OwnedFd) -> Option<u64> {
+        let cookie = rustix::net::sockopt::socket_cookie(socket).ok()?;
+        let (pid, number) = (std::process::id(), socket.as_raw_fd() as u32);
+        self.record(Program::Describe, pid, number, cookie).ok()??.references()
+    }
+
     /// One run of a program.
     fn record(
         &mut self,

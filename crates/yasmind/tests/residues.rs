@@ -4,6 +4,7 @@ mod support;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::process::{Resource, getrlimit};
 use std::io::{Read, Write};
 use std::mem::offset_of;
 use support::{Broker, Client, is_root, named, tcp_pair, wait_until};
@@ -143,11 +144,49 @@ fn a_user_has_so_many() {
     let (socket, _peer) = tcp_pair("127.0.0.1:0");
     let memfd = sealed();
     let leaves = || leave(&broker.connect(), &socket, &[&memfd]);
-    for _ in 0..64 {
+    // A quarter of what its descriptors, of which each is two, leave to residues.
+    let descriptors = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    for _ in 0..(descriptors / 16).min(4096) / 4 {
         // So fast the broker may still have connections to close.
         wait_until("it is taken", || leaves() == FromBroker::Left);
     }
     assert_eq!(leaves(), refused(Decline::TooMany));
+}
+
+/// They are charged to who leaves them, and no more once they are claimed.
+#[test]
+fn a_users_memory_holds_so_many() {
+    let broker = Broker::start(&["--no-bpf", "--memory-limit", "64K"]);
+    let (socket, _peer) = tcp_pair("127.0.0.1:0");
+    let memfd = sealed();
+    rustix::io::pwrite(&memfd, &[1; CHANNEL_AT], 0).unwrap();
+    let leaves = || leave(&broker.connect(), &socket, &[&memfd]);
+    for _ in 0..2 {
+        for _ in 0..(64 << 10) / CHANNEL_AT {
+            wait_until("it is taken", || leaves() == FromBroker::Left);
+        }
+        assert_eq!(leaves(), refused(Decline::TooMany));
+        while claim(&broker.connect(), &socket).0 != refused(Decline::NoResidue) {}
+    }
+}
+
+/// As in a message that nobody has read yet: it is claimed when somebody does.
+#[test]
+fn what_somebody_else_has_is_kept() {
+    if !is_root("what_somebody_else_has_is_kept") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    let (socket, _peer) = tcp_pair("127.0.0.1:0");
+    let (alone, _other_peer) = tcp_pair("127.0.0.1:0");
+    let (memfd, of_nobody) = (sealed(), sealed());
+    assert_eq!(leave(&broker.connect(), &socket, &[&memfd]), FromBroker::Left);
+    assert_eq!(leave(&broker.connect(), &alone, &[&of_nobody]), FromBroker::Left);
+    drop(alone);
+    // Left later, and so looked at later.
+    wait_until("what nobody has is given up", || word(&of_nobody, offset_of!(Rx, foreign)) == 1);
+    assert_eq!(word(&memfd, offset_of!(Rx, foreign)), 0);
+    assert_eq!(claim(&broker.connect(), &socket).0, FromBroker::Residue { left: 0 });
 }
 
 /// The first was left by a process that still has the socket, the second by one that has not;

@@ -1,19 +1,25 @@
 /*
  * Another user passes on sockets that look as if bytes were left for them.
  *
- *   strangers FOLDER    prints how many times longer than a moment the receiving calls took
+ *   strangers FOLDER         prints whether the receiving call took longer than a moment
+ *   strangers FOLDER lock    a thread of that user's holds the first socket's lock meanwhile
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -34,6 +40,28 @@ static double now(void)
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
+/* A page that nobody ever gives: who reads it waits, and so does who sends from it. */
+static void *missing_page(void)
+{
+	struct uffdio_api api = {.api = UFFD_API};
+	struct uffdio_register range = {.mode = UFFDIO_REGISTER_MODE_MISSING};
+	void *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	range.range = (struct uffdio_range){(unsigned long)page, 4096};
+	if (faults < 0 || ioctl(faults, UFFDIO_API, &api) || ioctl(faults, UFFDIO_REGISTER, &range))
+		return NULL;
+	return page;
+}
+
+static void *page;
+static int holds_lock;
+
+static void *sends_for_ever(void *s)
+{
+	send(*(int *)s, page, 4096, 0);
+	return NULL;
+}
+
 static void stranger(struct sockaddr_un *to)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
@@ -41,6 +69,9 @@ static void stranger(struct sockaddr_un *to)
 	int l = socket(AF_INET, SOCK_STREAM, 0), u = socket(AF_UNIX, SOCK_STREAM, 0), mark = MARK;
 	char control[CMSG_SPACE(SOCKETS * sizeof(int))];
 	int sockets[SOCKETS];
+	/* A forked child has none of its parent's. */
+	if (holds_lock)
+		page = missing_page();
 	if (setuid(65534))
 		die("setuid");
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -52,6 +83,14 @@ static void stranger(struct sockaddr_un *to)
 		if (connect(sockets[i], (struct sockaddr *)&at, sizeof at))
 			die("connect");
 		setsockopt(sockets[i], IPPROTO_TCP, TCP_NOTSENT_LOWAT, &mark, sizeof mark);
+	}
+	if (holds_lock) {
+		pthread_t sender;
+		/* Its end lets go of the lock. */
+		alarm(4);
+		if (pthread_create(&sender, 0, sends_for_ever, sockets))
+			die("thread");
+		usleep(300000);
 	}
 	if (connect(u, (struct sockaddr *)to, sizeof *to))
 		die("connect to the Unix socket");
@@ -84,6 +123,11 @@ int main(int argc, char **argv)
 	if (bind(l, (struct sockaddr *)&at, sizeof at) || listen(l, 1) || chmod(at.sun_path, 0777) ||
 	    chmod(argv[1], 0755))
 		die(at.sun_path);
+	holds_lock = argc > 2;
+	if (holds_lock && !missing_page()) {
+		printf("skipped: needs userfaultfd\n");
+		return 0;
+	}
 	pid_t pid = fork();
 	if (!pid)
 		stranger(&at);

@@ -464,6 +464,13 @@ fn unread_bytes_under_numbers_of_a_childs_own() {
     assert_eq!(check_as_by_tcp("renumbered", &moods).len(), 5 * 4 * 2 * 2 * 2 + 2 * 2 * 2);
 }
 
+/// Passed on over a Unix socket: many at a time, and some that are received only after a while.
+#[test]
+fn unread_bytes_of_many_that_are_passed_on() {
+    let moods = [Knobs::default(), Knobs::default().chaos(100, 3)];
+    assert_eq!(check_as_by_tcp("handed_many", &moods).len(), 2 * 3);
+}
+
 /// A static program, which no environment gives the library: drained it has all, else a reset.
 #[test]
 fn a_static_program() {

@@ -7,6 +7,7 @@ use crate::sys::memfd;
 use crate::sys::page::Page;
 use crate::sys::sockopt;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::fstat;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,12 +17,13 @@ use yasmin_channel::side::{FOREIGN, HELD_BACK, Side};
 use yasmin_control::{Decline, FromBroker, Socket};
 use yasmin_wire::layout::{MAX_CLASS, channel_bytes};
 
-/// How long a residue is kept. Whoever gets a socket claims it before the program sees it.
-const KEPT: Duration = Duration::from_secs(5);
+/// How long a residue is kept before it is looked who has the socket. Whoever gets one claims it
+/// before the program sees it.
+const LOOK_AFTER: Duration = Duration::from_secs(5);
 
-/// Residues of all together, of one user at most a quarter; each is a descriptor.
-pub const RESIDUES: usize = 256;
-const PER_USER: usize = 64;
+/// For so many looks it is kept while somebody else has the socket, be it in a message that nobody
+/// has read yet.
+const LOOKS: u32 = 12;
 
 /// Descriptors of one user that are not closed yet, before no more are taken.
 const UNCLOSED: usize = 64;
@@ -53,6 +55,9 @@ struct Residue {
     /// the library that has the socket would read on behind a gap.
     socket: OwnedFd,
     until: Instant,
+    looks: u32,
+    /// Of the budget of who left it.
+    charged_bytes: u64,
 }
 
 /// Claimed by a client, who is answered once the broker's own hold on the socket is gone: a close
@@ -62,8 +67,9 @@ struct Claimed {
     left: u64,
 }
 
-#[derive(Default)]
 pub(super) struct Residues {
+    /// Of all users together, of one at most a quarter.
+    most: usize,
     /// Who was told to send a residue, and for whom it is.
     asked: HashMap<u64, Heir>,
     /// The oldest first.
@@ -73,6 +79,11 @@ pub(super) struct Residues {
 }
 
 impl Residues {
+    pub fn new(most: usize) -> Self {
+        let (asked, kept, claimed) = (HashMap::new(), VecDeque::new(), HashMap::new());
+        Self { most, asked, kept, claimed }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty() && self.claimed.is_empty()
     }
@@ -87,7 +98,7 @@ impl Residues {
 
     fn has_room(&self, uid: u32) -> bool {
         let of_user = self.kept.iter().filter(|residue| residue.heir.uid == uid).count();
-        super::has_room(uid, of_user, self.kept.len(), RESIDUES) && of_user < PER_USER
+        super::has_room(uid, of_user, self.kept.len(), self.most) && of_user < self.most / 4
     }
 }
 
@@ -124,14 +135,18 @@ impl Broker {
     ) -> Result<(), Gone> {
         let heir = self.residues.asked.remove(&token).ok_or(Gone)?;
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
-        let message = if !self.residues.has_room(client.uid) {
+        let is_one = matches!(&fds[..], [memfd, socket]
+            if has_side(memfd)
+                && sockopt::cookie(socket).is_ok_and(|cookie| cookie == heir.socket.1));
+        let charged_bytes = if is_one { fds.first().map_or(0, used_bytes) } else { 0 };
+        let has_room = self.residues.has_room(client.uid)
+            && (!is_one || self.budget.take(client.uid, charged_bytes).is_ok());
+        let message = if !has_room {
             FromBroker::Decline { id: 0, reason: Decline::TooMany }
-        } else if let [memfd, socket] = &fds[..]
-            && has_side(memfd)
-            && sockopt::cookie(socket).is_ok_and(|cookie| cookie == heir.socket.1)
-            && let (Some(socket), Some(memfd)) = (fds.pop(), fds.pop())
-        {
-            self.residues.kept.push_back(Residue { heir, memfd, socket, until: now + KEPT });
+        } else if is_one && let (Some(socket), Some(memfd)) = (fds.pop(), fds.pop()) {
+            let until = now + LOOK_AFTER;
+            let kept = Residue { heir, memfd, socket, until, looks: 0, charged_bytes };
+            self.residues.kept.push_back(kept);
             FromBroker::Left
         } else {
             FromBroker::Decline { id: 0, reason: Decline::NoResidue }
@@ -156,6 +171,7 @@ impl Broker {
         });
         let answer = match (heir, found) {
             (Ok(heir), Some((found, left))) => {
+                self.budget.give_back(found.heir.uid, found.charged_bytes);
                 // Users share no memory: the giver has it no more.
                 let is_shared = found.heir.uid == heir.uid;
                 match if is_shared { Some(found.memfd) } else { moved(&found.memfd) } {
@@ -206,10 +222,18 @@ impl Broker {
         Ok(Heir { uid, pid_namespace: facts.pid_namespace, socket })
     }
 
-    /// Takes back what nobody claimed.
+    /// Takes back what nobody claimed and nobody can claim any more.
     pub(super) fn expire_residues(&mut self, now: Instant) {
         while self.residues.next_expiry().is_some_and(|until| until <= now) {
-            let Some(residue) = self.residues.kept.pop_front() else { return };
+            let Some(mut residue) = self.residues.kept.pop_front() else { return };
+            residue.looks += 1;
+            if residue.looks < LOOKS && self.proof.is_held_elsewhere(&residue.socket) {
+                // Behind all others, which are looked at before.
+                residue.until = now + LOOK_AFTER;
+                self.residues.kept.push_back(residue);
+                continue;
+            }
+            self.budget.give_back(residue.heir.uid, residue.charged_bytes);
             if is_lost(&residue.memfd) {
                 self.closer.reset(residue.heir.uid, residue.socket);
             } else {
@@ -226,6 +250,11 @@ fn has_side(memfd: &OwnedFd) -> bool {
     // In this order: a file that is no memfd may answer when its owner likes.
     Region::first(fd, CHANNEL_AT).is_sound()
         && region::file_bytes(fd).is_some_and(|bytes| bytes <= max_bytes)
+}
+
+/// What it has of the machine's memory now.
+fn used_bytes(memfd: &OwnedFd) -> u64 {
+    fstat(memfd).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
 }
 
 /// A copy of its own for who claims it, whose giver has nothing of it any more: who reads there
