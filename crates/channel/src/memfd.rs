@@ -21,8 +21,19 @@ const F_SEAL_GROW: usize = 4;
 /// # Errors
 /// The kernel's.
 pub fn create(name: &CStr, len_bytes: usize) -> Result<Region, Errno> {
+    create_sealed(name, len_bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+}
+
+/// The same, to which seals can still be added. Not to be handed out before they are.
+///
+/// # Errors
+/// The kernel's.
+pub fn create_to_seal(name: &CStr, len_bytes: usize) -> Result<Region, Errno> {
+    create_sealed(name, len_bytes, F_SEAL_SHRINK | F_SEAL_GROW)
+}
+
+fn create_sealed(name: &CStr, len_bytes: usize, seals: usize) -> Result<Region, Errno> {
     let fd = open(name)?;
-    let seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
     // SAFETY: no memory involved.
     let sized = unsafe {
         syscall!(Sysno::ftruncate, fd, len_bytes)

@@ -9,7 +9,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use yasmin_channel::region::{Filling, Region};
+use yasmin_channel::region::Region;
 use yasmin_control::{CONTROL_VERSION, message::COMM_BYTES};
 use yasmin_control::{
     Decline, FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, Socket, ToBroker,
@@ -433,7 +433,9 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
     match message {
         FromBroker::Welcome { .. } => {
             let mailbox = passed.fds.first().map(|at| Region::first(*at, layout::PAGE_BYTES));
-            if let Some(Ok(page)) = mailbox.map(|page| page.map(Filling::Usual)) {
+            let sound = mailbox.filter(Region::is_sound);
+            // SAFETY: nobody can cut it.
+            if let Some(Ok(page)) = sound.map(|page| unsafe { page.map_to_read() }) {
                 MAIL_SEEN.store(u64::MAX, Ordering::Relaxed);
                 MAILBOX.store(page.keep().cast(), Ordering::Release);
             }

@@ -13,7 +13,7 @@ mod uplink;
 use crate::budget::Budget;
 use crate::channel::{Channel, EndLabel};
 use crate::client::{Client, Gone, Received};
-use crate::closer::Closer;
+use crate::errands::{Errands, Found};
 use crate::facts::Facts;
 use crate::guests::Guests;
 use crate::memory::Groups;
@@ -22,6 +22,8 @@ use crate::proof::Proof;
 use crate::segments::Segments;
 use crate::uplink::Uplink;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 use yasmin_control::segment::is_request;
 use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, Role, Socket, ToBroker};
@@ -76,16 +78,22 @@ struct Declined {
 }
 
 #[derive(Default)]
-pub struct Totals {
+struct Totals {
     channels: u64,
-    pub closed_ring_bytes: u64,
-    pub closed_tcp_bytes: u64,
+    closed: Arc<ClosedBytes>,
+}
+
+/// What went over channels that are gone.
+#[derive(Default)]
+struct ClosedBytes {
+    ring: AtomicU64,
+    tcp: AtomicU64,
 }
 
 pub struct Broker {
     limits: Limits,
     proof: Proof,
-    closer: Closer,
+    errands: Errands,
     budget: Budget,
     groups: Groups,
     started: Instant,
@@ -119,13 +127,13 @@ pub struct Broker {
 }
 
 impl Broker {
-    pub fn new(limits: Limits, proof: Proof, budget: Budget, closer: Closer) -> Self {
+    pub fn new(limits: Limits, proof: Proof, budget: Budget, errands: Errands) -> Self {
         let table = Table::new(limits.ends);
         let residues = residues::Residues::new(limits.residues);
         Self {
             limits,
             proof,
-            closer,
+            errands,
             budget,
             groups: Groups::default(),
             started: Instant::now(),
@@ -179,10 +187,10 @@ impl Broker {
     pub fn connected(&mut self, client: Client) -> Option<u64> {
         let uid = client.uid;
         let of_user = self.users.get(&uid).map_or(0, |user| user.clients);
-        let count = of_user + self.closer.pending(uid);
+        let count = of_user + self.errands.unclosed(uid);
         if !has_room(uid, count, self.clients.len(), self.limits.clients) {
             tracing::debug!(uid, count, "refused: too many connections");
-            client.close(&self.closer);
+            client.close(&self.errands);
             return None;
         }
         self.users.entry(uid).or_default().clients += 1;
@@ -193,7 +201,7 @@ impl Broker {
 
     /// Hangs up on a process that was never taken.
     pub fn refused(&self, client: Client) {
-        client.close(&self.closer);
+        client.close(&self.errands);
     }
 
     /// Forgets a process and all that it offered.
@@ -216,7 +224,7 @@ impl Broker {
                 self.users.remove(&client.uid);
             }
         }
-        client.close(&self.closer);
+        client.close(&self.errands);
     }
 
     /// Answers one datagram of a process.
@@ -284,11 +292,25 @@ impl Broker {
             }
         };
         for fd in fds {
-            self.closer.close(uid, fd);
+            self.errands.close(uid, fd);
         }
         if result == Err(Gone) {
             self.doomed.push(token);
         }
+    }
+
+    /// What errands have found goes on. Says whom it wrote to.
+    pub fn errands_found(&mut self) -> Vec<u64> {
+        let found = self.errands.found().into_iter();
+        found
+            .filter_map(|(token, found)| match found {
+                Found::Residue(memfd) => self.answer_claim(token, memfd),
+                Found::Connections(text) => {
+                    self.reports.go_on_with(token, &text);
+                    None
+                }
+            })
+            .collect()
     }
 
     fn count(&mut self, token: u64, number: u32) -> Result<(), Gone> {

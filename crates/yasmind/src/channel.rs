@@ -4,7 +4,10 @@
 //! The broker maps the side pages and the control page, for display and for class limits, and
 //! never a ring. A mapping keeps all of a memfd's memory, so the control page goes as soon as
 //! one end has: then the rings are freed when the processes unmap them.
+//!
+//! Once it is handed out, a page is touched by errands alone: its processes may punch holes there.
 
+use crate::errands::Errands;
 use crate::sys::memfd;
 use crate::sys::page::Page;
 use rustix::fd::OwnedFd;
@@ -12,6 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use yasmin_channel::side::{SIDE_BYTES, SIDE_VERSION};
 use yasmin_control::Role;
@@ -50,8 +54,16 @@ pub struct ChannelEnd {
     pub group: Option<PathBuf>,
     pub live: bool,
     /// Bytes sent when the status was last asked for, and when that was.
-    pub last: (u64, Instant),
-    side: Page,
+    last: Arc<Mutex<(u64, Instant)>>,
+    side: Arc<Page>,
+}
+
+/// An end as errands see it.
+#[derive(Clone)]
+pub struct EndView {
+    pub label: EndLabel,
+    last: Arc<Mutex<(u64, Instant)>>,
+    side: Arc<Page>,
 }
 
 pub struct Channel {
@@ -59,9 +71,18 @@ pub struct Channel {
     pub ends: [ChannelEnd; 2],
     pub since: Instant,
     /// `None` when one end is gone, or in another guest.
-    control: Option<Page>,
+    control: Option<Arc<Page>>,
     /// The region that its memory is a slice of; `None`: it is a memfd.
     region: Option<u64>,
+}
+
+/// A channel as errands see it.
+pub struct View {
+    /// Connector, acceptor.
+    pub ends: [EndView; 2],
+    pub since: Instant,
+    pub memory_bytes: u64,
+    control: Option<Arc<Page>>,
 }
 
 /// What the two processes are sent.
@@ -101,7 +122,7 @@ impl Channel {
         let ends = [connector, acceptor];
         let sides = [connector_side, acceptor_side];
         Ok((
-            Self { ends, since: now, control: Some(control), region: None },
+            Self { ends, since: now, control: Some(Arc::new(control)), region: None },
             Handout { channel, sides },
         ))
     }
@@ -153,19 +174,32 @@ impl Channel {
         (charged_bytes, !self.ends.iter().any(|end| end.live))
     }
 
-    /// The word of the direction on which `role` sends. The ends write it, so it may be none;
-    /// none either when one end is gone.
-    pub fn word(&self, role: Role) -> Option<Word> {
-        let at = direction_offset(role.sends_on()) + DIRECTION_WORD;
-        Word::decode(self.control.as_ref()?.word(at).load(Relaxed)).ok()
+    /// Lets the end offer rings up to `class`, and the other one fill them.
+    pub fn raise(&mut self, role: Role, class: u8, errands: &Errands) {
+        let end = self.end_mut(role);
+        end.class = class;
+        end.charged_bytes = end_bytes(class);
+        let (uid, side) = (end.label.uid, end.side.clone());
+        let other = &self.ends[1 - role.sends_on()];
+        let (others_side, own_errands) = (other.side.clone(), errands.clone());
+        // Whoever sees a larger offer may fill it already.
+        errands.touch(other.label.uid, move || {
+            others_side.side().tx_class_limit.store(u32::from(class), Release);
+            // Nothing else is published by this word: an end that sees it late offers a smaller
+            // ring.
+            own_errands.touch(uid, move || {
+                side.side().class_limit.store(u32::from(class), Release);
+            });
+        });
     }
 
-    /// Lets the end offer rings up to `class`, and the other one fill them.
-    pub fn raise(&mut self, role: Role, class: u8) {
-        // Whoever sees a larger offer may fill it already.
-        let other = &self.ends[1 - role.sends_on()];
-        other.side.side().tx_class_limit.store(u32::from(class), Release);
-        self.end_mut(role).raise(class);
+    pub fn view(&self) -> View {
+        View {
+            ends: self.ends.each_ref().map(ChannelEnd::view),
+            since: self.since,
+            memory_bytes: self.memory_bytes(),
+            control: self.control.clone(),
+        }
     }
 
     /// Control groups, and what each is charged for: the ring that its end fills.
@@ -178,10 +212,11 @@ impl Channel {
     }
 
     /// The region has gone: whoever holds an end here is told, if the channel lies in it.
-    pub fn lose(&self, region: u64) {
+    pub fn lose(&self, region: u64, errands: &Errands) {
         if self.region == Some(region) {
             for end in self.ends.iter().filter(|end| end.live) {
-                end.side.side().gone.store(1, Release);
+                let side = end.side.clone();
+                errands.touch(end.label.uid, move || side.side().gone.store(1, Release));
             }
         }
     }
@@ -210,20 +245,32 @@ impl ChannelEnd {
             charged_bytes: end_bytes(first_class),
             group: None,
             live: true,
-            last: (0, now),
-            side: page,
+            last: Arc::new(Mutex::new((0, now))),
+            side: Arc::new(page),
         };
         Ok((end, memfd))
     }
 
-    fn raise(&mut self, class: u8) {
-        self.class = class;
-        self.charged_bytes = end_bytes(class);
-        // Nothing else is published by this word: an end that sees it late offers a smaller
-        // ring.
-        self.side.side().class_limit.store(u32::from(class), Release);
+    pub fn view(&self) -> EndView {
+        let Self { label, last, side, .. } = self;
+        EndView { label: label.clone(), last: last.clone(), side: side.clone() }
+    }
+}
+
+impl View {
+    /// The word of the direction on which `role` sends. The ends write it, so it may be none;
+    /// none either when one end is gone.
+    pub fn word(&self, role: Role) -> Option<Word> {
+        let at = direction_offset(role.sends_on()) + DIRECTION_WORD;
+        Word::decode(self.control.as_ref()?.word(at).load(Relaxed)).ok()
     }
 
+    pub fn end(&self, role: Role) -> &EndView {
+        &self.ends[role.sends_on()]
+    }
+}
+
+impl EndView {
     pub fn counters(&self) -> Counters {
         let tx = &self.side.side().tx;
         Counters {
@@ -231,5 +278,13 @@ impl ChannelEnd {
             tcp_bytes: tx.tcp_bytes.get(),
             parked: tx.parked.get(),
         }
+    }
+
+    /// Bytes a second since this was last asked: it sent so many in all by now.
+    pub fn rate(&self, sent: u64, now: Instant) -> f64 {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last_sent, last_time) = std::mem::replace(&mut *last, (sent, now));
+        let seconds = now.saturating_duration_since(last_time).as_secs_f64();
+        sent.saturating_sub(last_sent) as f64 / seconds.max(1e-6)
     }
 }

@@ -4,7 +4,7 @@
 //! descriptor is received but with KEEP: whoever has received one has to close it, which may
 //! take as long as its owner likes.
 
-use crate::closer::Closer;
+use crate::errands::Errands;
 use crate::sys::memfd;
 use crate::sys::page::Page;
 use crate::sys::sockopt::{self, Credentials};
@@ -21,7 +21,6 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Release;
 use yasmin_control::{FromBroker, MESSAGE_BYTES};
-use yasmin_wire::layout::PAGE_BYTES;
 
 /// SCM_MAX_FD of the kernel: with room for so many, it never closes one itself because it did
 /// not fit, which would be done in our thread and can block.
@@ -47,7 +46,7 @@ impl Received {
 
 struct Mailbox {
     page: Page,
-    /// Messages sent; kept here because the process can write the page too.
+    /// Messages sent.
     sent: u64,
 }
 
@@ -110,11 +109,7 @@ impl Client {
     /// Takes HELLO: makes the mailbox and answers WELCOME.
     pub fn greet(&mut self, comm: &[u8]) -> Result<(), Gone> {
         self.program = printable(comm);
-        let make = || -> std::io::Result<(Page, OwnedFd)> {
-            let memfd = memfd::sealed(c"yasmin-mailbox", PAGE_BYTES)?;
-            Ok((Page::map(&memfd)?, memfd))
-        };
-        let (page, memfd) = make().map_err(|error| {
+        let (page, memfd) = memfd::page_to_read(c"yasmin-mailbox").map_err(|error| {
             crate::rarely::warn!(pid = self.pid, "no mailbox: {error}");
             Gone
         })?;
@@ -273,9 +268,9 @@ impl Client {
     }
 
     /// Hangs up. Messages that were not read go with it, and what they may bring is closed.
-    pub fn close(self, closer: &Closer) {
+    pub fn close(self, errands: &Errands) {
         if self.rights != Rights::Refused {
-            closer.close(self.uid, self.fd);
+            errands.close(self.uid, self.fd);
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::broker::{Broker, Limits};
 use crate::budget::Budget;
 use crate::cli::Args;
-use crate::closer::Closer;
 use crate::diag::Diag;
+use crate::errands::Errands;
 use crate::guests::Guests;
 use crate::guests::directory::Directory;
 use crate::listener::{self, Claim, Listener};
@@ -55,7 +55,7 @@ const LISTEN_AGAIN_AFTER: Duration = Duration::from_millis(100);
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const GUESTS: u64 = 2;
-const CLOSED: u64 = 3;
+const ERRANDS: u64 = 3;
 const KEEPER: u64 = 4;
 const UPLINK: u64 = 5;
 
@@ -111,9 +111,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(sight) => Proof::Numbers(Box::new(sight)),
         None => Proof::Addresses(Diag::open().context("cannot ask the kernel for sockets")?),
     };
-    let closer = Closer::new().context("cannot make an eventfd")?;
+    let errands = Errands::new().context("cannot make an eventfd")?;
     let store = Store::open(inherited.kept, &path);
-    let segments = recover_segments(args, segments_max, store, &closer);
+    let segments = recover_segments(args, segments_max, store, &errands);
     let listener = claim.listen(args.is_system())?;
     tracing::info!(
         socket = %listener.path().display(),
@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "serving"
     );
     let guests = meet_guests(args, table_beside(listener.path()).as_path());
-    let mut broker = Broker::new(limits, proof, budget, closer.clone());
+    let mut broker = Broker::new(limits, proof, budget, errands.clone());
     broker.serve_segments(segments);
     let mut event_loop = EventLoop {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     event_loop.watch(event_loop.listener.as_fd(), LISTENER)?;
     event_loop.watch(signals.as_fd(), SIGNALS)?;
-    event_loop.watch(closer.bell(), CLOSED)?;
+    event_loop.watch(errands.bell(), ERRANDS)?;
     if let Some(guests) = guests {
         event_loop.watch(&guests, GUESTS)?;
         event_loop.broker.serve_guests(guests);
@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     event_loop.serve()
 }
 
-fn recover_segments(args: &Args, most: usize, store: Store, closer: &Closer) -> Segments {
+fn recover_segments(args: &Args, most: usize, store: Store, errands: &Errands) -> Segments {
     let most_bytes = memory::total_bytes();
     let limit = args.segment_limit.unwrap_or(most_bytes);
     let share = if args.is_system() { limit / 2 } else { limit };
@@ -158,7 +158,7 @@ fn recover_segments(args: &Args, most: usize, store: Store, closer: &Closer) -> 
         budget: Budget::new(limit, args.segment_user_limit.unwrap_or(share)),
         most_bytes,
     };
-    Segments::recover(limits, args.is_system(), store, closer.clone())
+    Segments::recover(limits, args.is_system(), store, errands.clone())
 }
 
 /// The mapped table lies beside the socket.
@@ -256,8 +256,8 @@ impl EventLoop {
                         return Ok(());
                     }
                     GUESTS => self.broker.turn_guests(now),
-                    CLOSED => {
-                        for token in self.broker.answer_claims() {
+                    ERRANDS => {
+                        for token in self.broker.errands_found() {
                             self.update_interest(token);
                         }
                     }

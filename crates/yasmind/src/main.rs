@@ -1,7 +1,7 @@
 //! `yasmind`: pairs the two ends of TCP connections on this machine and hands out channels.
 //!
 //! One thread serves every process (`event_loop`, `broker`), and nothing that it does can be made
-//! to block. What may take its time to close is closed elsewhere (`closer`).
+//! to block. What may take its time is done elsewhere (`errands`).
 #![deny(unsafe_code)]
 
 mod broker;
@@ -9,8 +9,8 @@ mod budget;
 mod channel;
 mod cli;
 mod client;
-mod closer;
 mod diag;
+mod errands;
 mod event_loop;
 mod facts;
 mod guests;

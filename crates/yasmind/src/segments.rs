@@ -24,7 +24,7 @@ use self::record::RIGHTS_MAX;
 pub use self::store::{Store, keep};
 use crate::broker::has_room;
 use crate::budget::Budget;
-use crate::closer::Closer;
+use crate::errands::Errands;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -150,7 +150,7 @@ pub struct Segments {
     users: HashMap<u32, usize>,
     next: u64,
     store: Store,
-    closer: Closer,
+    errands: Errands,
     look_at: Option<Instant>,
     /// Locks of the host's segments that an earlier broker had, by their regions.
     locks: HashMap<u64, OwnedFd>,
@@ -167,7 +167,7 @@ pub struct Opened {
 
 impl Segments {
     /// With those that the store has.
-    pub fn recover(limits: Limits, is_system: bool, mut store: Store, closer: Closer) -> Self {
+    pub fn recover(limits: Limits, is_system: bool, mut store: Store, errands: Errands) -> Self {
         let kept = store.recover();
         let uid = rustix::process::geteuid().as_raw();
         let mut segments = Self {
@@ -178,7 +178,7 @@ impl Segments {
             users: HashMap::new(),
             next: 0,
             store,
-            closer,
+            errands,
             look_at: None,
             locks: HashMap::new(),
             unused: Vec::new(),
@@ -516,7 +516,7 @@ impl Segments {
             }
         }
         // To free much memory takes its time.
-        self.closer.close(entry.owner, memfd);
+        self.errands.close(entry.owner, memfd);
     }
 
     /// The host gives a segment, or says anew what it gives. `device`: its memory.

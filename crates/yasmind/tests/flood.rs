@@ -2,12 +2,15 @@
 
 mod support;
 
+use rustix::fs::{FallocateFlags, fallocate};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::{Broker, is_root, tcp_pair, wait_until};
 use yasmin_control::{CONTROL_VERSION, MESSAGE_BYTES, Role, ToBroker};
+use yasmin_wire::layout::PAGE_BYTES;
 
 const STRANGER: u32 = 65533;
 
@@ -87,6 +90,47 @@ fn questions_of_one_user_hold_nobody_up() {
     let asks = ToBroker::Status { version: CONTROL_VERSION }.encode();
     let _floods = [10, 500].map(|most| broker.flood_as(STRANGER, &asks, most));
     others_are_served(&broker);
+}
+
+/// Whoever touches memory into which somebody punches holes waits until there is none being punched.
+#[test]
+fn holes_of_one_user_hold_nobody_up() {
+    if !is_root("holes_of_one_user_hold_nobody_up") {
+        return;
+    }
+    let _alone = alone();
+    let broker = Broker::start(&[]);
+    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+    let mut owner = broker.process_as(STRANGER);
+    owner.client.greet();
+    owner.client.offer(1, Role::Connector, &connector);
+    owner.client.offer(2, Role::Acceptor, &acceptor);
+    let ends = [owner.client.channel(), owner.client.channel()];
+    let memory = ends.iter().flat_map(|end| [&end.channel, &end.side]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for memfd in memory.chain([owner.client.mailbox.as_ref().unwrap()]) {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = fallocate(memfd, hole, 0, PAGE_BYTES as u64);
+                }
+            });
+        }
+        // Has the broker look there, as long as they are punched.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                broker.status_as(STRANGER);
+            }
+        });
+        for class in 1..=9 {
+            owner.client.send(ToBroker::Grow { id: 1, class });
+        }
+        others_are_served(&broker);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(broker.status().connections.len(), 1);
 }
 
 /// What is not understood, from somebody who comes back at once.

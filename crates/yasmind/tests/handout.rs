@@ -2,7 +2,8 @@
 
 mod support;
 
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals, fstat};
+use rustix::io::Errno;
 use std::net::TcpStream;
 use std::time::Duration;
 use support::{Broker, PATIENCE, tcp_pair, wait_until};
@@ -52,6 +53,12 @@ fn two_ends_get_one_channel() {
         // Side page: its version, class limit 0.
         let version = u64::from(yasmin_channel::side::SIDE_VERSION);
         assert_eq!(support::u64_at(&to_a.side, 0), version);
+        // Who has a mailbox can neither write it nor punch a hole, for which the broker would wait.
+        let mailbox = a.mailbox.as_ref().unwrap();
+        let seals = fcntl_get_seals(mailbox).unwrap();
+        assert!(seals.contains(SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::SEAL));
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(fallocate(mailbox, hole, 0, 4096), Err(Errno::PERM));
         // WELCOME, CHANNEL; the counter is raised after the message.
         wait_until("mailbox says 2", || a.mail() == 2 && b.mail() == 2);
     }

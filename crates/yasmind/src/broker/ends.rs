@@ -1,7 +1,7 @@
 //! The life of an end: offered, examined, waiting, paired, gone.
 
 use super::{Broker, Declined, EndState, Limits, OfferedEnd, User};
-use crate::channel::{Channel, EndLabel, end_bytes};
+use crate::channel::{Channel, ChannelEnd, EndLabel, end_bytes};
 use crate::client::Gone;
 use crate::facts::{Facts, plain_end};
 use crate::memory;
@@ -9,6 +9,7 @@ use crate::pairing::{Key, Outcome};
 use rustix::fd::AsFd;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use yasmin_control::{Decline, FromBroker, Role, Socket};
 use yasmin_wire::Medium;
@@ -129,7 +130,7 @@ impl Broker {
                 continue;
             }
             if self.groups.take(filler.as_deref(), more, now) {
-                channel.raise(role, class);
+                channel.raise(role, class, &self.errands);
                 break;
             }
             self.budget.give_back(uid, more);
@@ -369,12 +370,13 @@ impl Broker {
                     for (group, bytes) in channel.charges() {
                         self.groups.give_back(group, bytes);
                     }
-                    for counters in channel.ends.each_ref().map(|end| end.counters()) {
-                        let totals = &mut self.totals;
-                        totals.closed_ring_bytes =
-                            totals.closed_ring_bytes.wrapping_add(counters.ring_bytes);
-                        totals.closed_tcp_bytes =
-                            totals.closed_tcp_bytes.wrapping_add(counters.tcp_bytes);
+                    for end in channel.ends.each_ref().map(ChannelEnd::view) {
+                        let closed = self.totals.closed.clone();
+                        self.errands.touch(end.label.uid, move || {
+                            let counters = end.counters();
+                            closed.ring.fetch_add(counters.ring_bytes, Ordering::Relaxed);
+                            closed.tcp.fetch_add(counters.tcp_bytes, Ordering::Relaxed);
+                        });
                     }
                     self.channels.remove(&name);
                 }

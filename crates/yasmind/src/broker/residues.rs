@@ -3,6 +3,7 @@
 
 use super::Broker;
 use crate::client::Gone;
+use crate::errands::Found;
 use crate::sys::memfd;
 use crate::sys::page::Page;
 use crate::sys::sockopt;
@@ -26,7 +27,7 @@ const LOOK_AFTER: Duration = Duration::from_secs(5);
 const LOOKS: u32 = 12;
 
 /// Descriptors of one user that are not closed yet, before no more are taken.
-const UNCLOSED: usize = 64;
+const UNERRANDS: usize = 64;
 
 /// Connections of one user that may pass us descriptors, with one message each.
 const ASKED: usize = 8;
@@ -63,7 +64,8 @@ struct Residue {
 /// Claimed by a client, who is answered once the broker's own hold on the socket is gone: a close
 /// of the client's would not end the connection before.
 struct Claimed {
-    memfd: OwnedFd,
+    /// The user who left it.
+    giver: u32,
     left: u64,
 }
 
@@ -108,7 +110,7 @@ impl Broker {
         let client = self.clients.get_mut(&token).ok_or(Gone)?;
         let asked = self.residues.asked.values().filter(|heir| heir.uid == client.uid).count();
         let answer = match heir {
-            Ok(_) if asked >= ASKED || self.closer.pending(client.uid) >= UNCLOSED => {
+            Ok(_) if asked >= ASKED || self.errands.unclosed(client.uid) >= UNERRANDS => {
                 Err(Decline::TooMany)
             }
             heir => heir,
@@ -173,18 +175,17 @@ impl Broker {
             (Ok(heir), Some((found, left))) => {
                 self.budget.give_back(found.heir.uid, found.charged_bytes);
                 // Users share no memory: the giver has it no more.
-                let is_shared = found.heir.uid == heir.uid;
-                match if is_shared { Some(found.memfd) } else { moved(&found.memfd) } {
-                    Some(memfd) => {
-                        self.residues.claimed.insert(token, Claimed { memfd, left });
-                        self.closer.close_and_tell(found.heir.uid, found.socket, token);
-                        return Ok(());
+                let (giver, is_shared) = (found.heir.uid, found.heir.uid == heir.uid);
+                self.residues.claimed.insert(token, Claimed { giver, left });
+                self.errands.find(giver, token, move || {
+                    let memfd = if is_shared { Some(found.memfd) } else { moved(&found.memfd) };
+                    if memfd.is_none() {
+                        sockopt::reset(&found.socket);
                     }
-                    None => {
-                        self.closer.reset(found.heir.uid, found.socket);
-                        Decline::NoResidue
-                    }
-                }
+                    drop(found.socket);
+                    Found::Residue(memfd)
+                });
+                return Ok(());
             }
             (Ok(_), None) => Decline::NoResidue,
             (Err(reason), _) => reason,
@@ -193,22 +194,22 @@ impl Broker {
         client.send(FromBroker::Decline { id: 0, reason: answer }, &[])
     }
 
-    /// Sockets of claims are closed: their clients get the residues. Says whom it wrote to.
-    pub fn answer_claims(&mut self) -> Vec<u64> {
-        let mut answered = Vec::new();
-        for token in self.closer.closed() {
-            let Some(claimed) = self.residues.claimed.remove(&token) else { continue };
-            let sent = self.clients.get_mut(&token).ok_or(Gone).and_then(|client| {
-                let message = FromBroker::Residue { left: claimed.left };
-                client.send(message, &[claimed.memfd.as_fd()])
-            });
-            if sent.is_err() {
-                is_lost(&claimed.memfd);
-                self.doomed.push(token);
+    /// The socket of a claim is closed: its client gets the residue. Says whom it wrote to.
+    pub(super) fn answer_claim(&mut self, token: u64, memfd: Option<OwnedFd>) -> Option<u64> {
+        let Claimed { giver, left } = self.residues.claimed.remove(&token)?;
+        let sent = self.clients.get_mut(&token).ok_or(Gone).and_then(|client| match &memfd {
+            Some(memfd) => client.send(FromBroker::Residue { left }, &[memfd.as_fd()]),
+            None => client.send(FromBroker::Decline { id: 0, reason: Decline::NoResidue }, &[]),
+        });
+        if sent.is_err() {
+            if let Some(memfd) = memfd {
+                self.errands.touch(giver, move || {
+                    is_lost(&memfd);
+                });
             }
-            answered.push(token);
+            self.doomed.push(token);
         }
-        answered
+        Some(token)
     }
 
     fn heir(&mut self, token: u64, socket: &Socket) -> Result<Heir, Decline> {
@@ -234,11 +235,8 @@ impl Broker {
                 continue;
             }
             self.budget.give_back(residue.heir.uid, residue.charged_bytes);
-            if is_lost(&residue.memfd) {
-                self.closer.reset(residue.heir.uid, residue.socket);
-            } else {
-                self.closer.close(residue.heir.uid, residue.socket);
-            }
+            let memfd = residue.memfd;
+            self.errands.end(residue.heir.uid, residue.socket, move || is_lost(&memfd));
         }
     }
 }

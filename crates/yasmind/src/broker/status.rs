@@ -2,11 +2,13 @@
 //! others for one part.
 
 use super::{Broker, EndState, OfferedEnd};
-use crate::channel::{Channel, EndLabel};
+use crate::channel::{EndLabel, View};
 use crate::client::Gone;
+use crate::errands::Found;
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 use yasmin_control::Role;
 use yasmin_control::status::{self, Connection, Direction, End};
@@ -19,6 +21,9 @@ const WAITS: &str = "peer not seen under yasmin";
 /// A part is sent when it is so long, or when so much was looked at.
 const PART_BYTES: usize = 8 << 10;
 const LOOKED_AT: usize = 1024;
+
+/// Channels that an errand reads at once: about a part.
+const CHANNELS: usize = 12;
 
 /// What one asker is told, as far as it was.
 struct Report {
@@ -47,6 +52,8 @@ pub(super) struct Reports {
     /// By user, who take turns; no queue is empty.
     users: BTreeMap<u32, VecDeque<Report>>,
     last_uid: u32,
+    /// By client: an errand reads what comes next.
+    away: HashMap<u64, Report>,
     /// Reports take half of the broker's time at most.
     after: Option<Instant>,
     /// Nobody who asked reads.
@@ -57,7 +64,8 @@ impl Reports {
     /// Begins a report; one at a time for each client.
     pub fn ask(&mut self, client: u64, uid: u32) -> Result<(), Gone> {
         let queue = self.users.entry(uid).or_default();
-        if queue.iter().any(|report| report.client == client) {
+        let is_of_client = |report: &Report| report.client == client;
+        if queue.iter().any(is_of_client) || self.away.contains_key(&client) {
             return Err(Gone);
         }
         queue.push_back(Report { client, uid, text: Vec::new(), any: false, next: Next::Broker });
@@ -65,7 +73,17 @@ impl Reports {
         Ok(())
     }
 
+    /// An errand has read connections.
+    pub fn go_on_with(&mut self, client: u64, connections: &[u8]) {
+        let Some(mut report) = self.away.remove(&client) else { return };
+        report.begin_connection();
+        report.text.extend_from_slice(connections);
+        self.users.entry(report.uid).or_default().push_back(report);
+        self.stalled = false;
+    }
+
     pub fn disconnected(&mut self, client: u64) {
+        self.away.remove(&client);
         self.users.retain(|_, queue| {
             queue.retain(|report| report.client != client);
             !queue.is_empty()
@@ -114,7 +132,14 @@ impl Broker {
             return None;
         };
         let client = report.client;
-        self.write_part(&mut report, now);
+        let channels = self.write_part(&mut report, now);
+        if !channels.is_empty() {
+            self.errands.report(report.uid, client, move || {
+                Found::Connections(connections_json(&channels, now))
+            });
+            self.reports.away.insert(client, report);
+            return None;
+        }
         let is_last = matches!(report.next, Next::Last) && report.text.is_empty();
         let text = std::mem::take(&mut report.text);
         // An empty part would be the last.
@@ -131,12 +156,12 @@ impl Broker {
         Some(client)
     }
 
-    /// A few KiB of JSON; nothing when all is told.
-    fn write_part(&mut self, report: &mut Report, now: Instant) {
+    /// A few KiB of JSON; nothing when all is told. Gives the channels that come next.
+    fn write_part(&mut self, report: &mut Report, now: Instant) -> Vec<View> {
         let uid = report.uid;
         let sees = |label: &EndLabel| uid == 0 || label.uid == uid;
-        let mut looked_at = 0;
-        while report.text.len() < PART_BYTES && looked_at < LOOKED_AT {
+        let (mut looked_at, mut channels) = (0, Vec::new());
+        while report.text.len() < PART_BYTES && looked_at < LOOKED_AT && channels.len() < CHANNELS {
             looked_at += 1;
             let shown = match report.next {
                 Next::Broker => {
@@ -147,14 +172,20 @@ impl Broker {
                     continue;
                 }
                 Next::Channels(last) => {
-                    let mut after = self.channels.range_mut((Excluded(last), Unbounded));
+                    let mut after = self.channels.range((Excluded(last), Unbounded));
                     let Some((&name, channel)) = after.next() else {
                         report.next = Next::Ends(0);
-                        continue;
+                        // These come first.
+                        if channels.is_empty() {
+                            continue;
+                        }
+                        break;
                     };
                     report.next = Next::Channels(name);
-                    let is_seen = channel.ends.iter().any(|end| sees(&end.label));
-                    is_seen.then(|| with_channel(channel, now))
+                    if channel.ends.iter().any(|end| sees(&end.label)) {
+                        channels.push(channel.view());
+                    }
+                    continue;
                 }
                 Next::Ends(last) => {
                     let mut after = self.ends.range((Excluded(last), Unbounded));
@@ -185,15 +216,14 @@ impl Broker {
                     }
                     shown
                 }
-                Next::Last => return,
+                Next::Last => break,
             };
             if let Some(connection) = shown {
-                if std::mem::replace(&mut report.any, true) {
-                    report.text.push(b',');
-                }
+                report.begin_connection();
                 report.write(&connection);
             }
         }
+        channels
     }
 
     fn uid_of(&self, end: &OfferedEnd) -> Option<u32> {
@@ -215,35 +245,50 @@ impl Broker {
             memory_used_bytes: self.budget.used_bytes(),
             memory_limit_bytes: self.budget.limit_bytes(),
             channels_total: self.totals.channels,
-            closed_ring_bytes: self.totals.closed_ring_bytes,
-            closed_tcp_bytes: self.totals.closed_tcp_bytes,
+            closed_ring_bytes: self.totals.closed.ring.load(Ordering::Relaxed),
+            closed_tcp_bytes: self.totals.closed.tcp.load(Ordering::Relaxed),
         }
     }
 }
 
+/// With commas between them.
+fn connections_json(channels: &[View], now: Instant) -> Vec<u8> {
+    let mut text = Vec::new();
+    for channel in channels {
+        if !text.is_empty() {
+            text.push(b',');
+        }
+        // As in `Report::write`.
+        let _ = serde_json::to_writer(&mut text, &with_channel(channel, now));
+    }
+    text
+}
+
 impl Report {
+    /// Another one follows.
+    fn begin_connection(&mut self) {
+        if std::mem::replace(&mut self.any, true) {
+            self.text.push(b',');
+        }
+    }
+
     fn write(&mut self, shown: &impl Serialize) {
         // Into memory, of types of numbers and strings: it cannot fail.
         let _ = serde_json::to_writer(&mut self.text, shown);
     }
 }
 
-fn with_channel(channel: &mut Channel, now: Instant) -> Connection {
-    let memory_bytes = channel.memory_bytes();
-    let age_s = now.duration_since(channel.since).as_secs_f64();
+fn with_channel(channel: &View, now: Instant) -> Connection {
     let ends = [Role::Connector, Role::Acceptor].map(|role| {
         let (state, class) = match channel.word(role) {
             Some(word) => (state_name(word.state), word.class),
             // Gone, or spoilt by one of the ends.
             None => ("tcp", 0),
         };
-        let end = channel.end_mut(role);
+        let end = channel.end(role);
         let counters = end.counters();
         // The process can write its counters: whatever they are, nothing here overflows.
         let sent = counters.ring_bytes.wrapping_add(counters.tcp_bytes);
-        let (last_sent, last_time) = std::mem::replace(&mut end.last, (sent, now));
-        let seconds = now.duration_since(last_time).as_secs_f64();
-        let rate = sent.saturating_sub(last_sent) as f64 / seconds.max(1e-6);
         shown(
             &end.label,
             Direction {
@@ -251,12 +296,13 @@ fn with_channel(channel: &mut Channel, now: Instant) -> Connection {
                 ring_size_bytes: u64::from(class_bytes(class)),
                 ring_bytes: counters.ring_bytes,
                 tcp_bytes: counters.tcp_bytes,
-                rate_bytes_s: rate,
+                rate_bytes_s: end.rate(sent, now),
                 parked: counters.parked,
             },
         )
     });
-    Connection { ends: ends.into(), reason: None, memory_bytes, age_s }
+    let age_s = now.duration_since(channel.since).as_secs_f64();
+    Connection { ends: ends.into(), reason: None, memory_bytes: channel.memory_bytes, age_s }
 }
 
 fn without_channel(label: &EndLabel, reason: &str, since: Instant, now: Instant) -> Connection {

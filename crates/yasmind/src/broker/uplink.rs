@@ -68,7 +68,7 @@ impl Broker {
                 }
                 Said::Gone { region } => {
                     for channel in self.channels.values() {
-                        channel.lose(region);
+                        channel.lose(region, &self.errands);
                     }
                     if let Some(segments) = &mut self.segments {
                         segments.lose(region);

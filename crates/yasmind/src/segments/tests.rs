@@ -18,7 +18,7 @@ impl Lab {
         let limits =
             Limits { segments: 10, budget: Budget::new(1 << 30, 1 << 30), most_bytes: 1 << 30 };
         let store = Store::open(Vec::new(), &folder.join("broker.sock"));
-        let segments = Segments::recover(limits, true, store, Closer::new().unwrap());
+        let segments = Segments::recover(limits, true, store, Errands::new().unwrap());
         Self { folder, segments }
     }
 
