@@ -32,6 +32,7 @@ import modes
 import node
 import redis
 import report
+import ruby
 import twisted
 import zeromq
 
@@ -47,6 +48,7 @@ SUITES = [
     zeromq.Suite(),
     redis.Suite(),
     twisted.Suite(),
+    ruby.Suite(),
 ]
 AGAIN = 3
 
