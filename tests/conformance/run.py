@@ -30,6 +30,7 @@ import libuv
 import linux
 import modes
 import node
+import php
 import redis
 import report
 import ruby
@@ -49,6 +50,7 @@ SUITES = [
     redis.Suite(),
     twisted.Suite(),
     ruby.Suite(),
+    php.Suite(),
 ]
 AGAIN = 3
 
