@@ -23,6 +23,7 @@ import time
 import bun
 import cpython
 import crates
+import curl
 import fetch
 import jobs
 import libevent
@@ -51,6 +52,7 @@ SUITES = [
     twisted.Suite(),
     ruby.Suite(),
     php.Suite(),
+    curl.Suite(),
 ]
 AGAIN = 3
 
