@@ -68,7 +68,7 @@ JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
 	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika
 # npm too, for Node.js's own tests and Bun; without it they are left out, with a line.
 CONFORMANCE_NEEDS = python3:python3 cc:gcc c++:g++ make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils \
-	ruby:ruby openssl:openssl php8.2:php8.2-cli perl:perl openssl.pc:libssl-dev
+	ruby:ruby openssl:openssl php8.2:php8.2-cli perl:perl openssl.pc:libssl-dev ct_run:erlang-common-test
 DEB_NEEDS = dh:debhelper dh_dkms:dh-dkms chrpath:chrpath systemd.pc:systemd
 DEB_TEST_NEEDS = debootstrap:debootstrap lintian:lintian python3:python3 ip:iproute2 unshare:util-linux
 VM_NEEDS = qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc make:make python3:python3 xz:xz-utils ip:iproute2

@@ -24,6 +24,7 @@ import bun
 import cpython
 import crates
 import curl
+import erlang
 import fetch
 import jobs
 import libevent
@@ -53,6 +54,7 @@ SUITES = [
     ruby.Suite(),
     php.Suite(),
     curl.Suite(),
+    erlang.Suite(),
 ]
 AGAIN = 3
 
