@@ -103,6 +103,8 @@ connections that had a channel went through rings, so that a pass by not acceler
 Bun, smol and async-std wait by system calls of their own, which the library does not see. The packages of
 mio and smol leave their tests out; polling is what smol and async-std wait by.
 
+Of curl's tests these are the first 250; of Ruby's tests of OpenSSL, those that connect.
+
 A test that ends differently runs again alone, three times each way. Tests that fail or are
 skipped on plain TCP, for the machine's sake, have to do the same under `yasmin run`.
 """
