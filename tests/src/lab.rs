@@ -43,6 +43,8 @@ pub struct Knobs {
     pub chaos: Option<(u32, u64)>,
     /// Size class of the first rings, for the broker of a lab that is built with it.
     pub first_class: Option<u8>,
+    /// How long the broker keeps what is unread of a connection that is passed on; likewise.
+    pub passed_on_for_s: Option<u16>,
 }
 
 impl Knobs {
@@ -55,6 +57,7 @@ impl Knobs {
             promote_wait_ms: Some(2000),
             chaos: None,
             first_class: None,
+            passed_on_for_s: None,
         }
     }
 
@@ -73,8 +76,15 @@ impl Knobs {
         self
     }
 
+    pub const fn passed_on_for(mut self, seconds: u16) -> Self {
+        self.passed_on_for_s = Some(seconds);
+        self
+    }
+
     fn broker_arguments(&self) -> Vec<String> {
-        self.first_class.map(|class| format!("--first-class={class}")).into_iter().collect()
+        let class = self.first_class.map(|class| format!("--first-class={class}"));
+        let kept = self.passed_on_for_s.map(|seconds| format!("--passed-on-for={seconds}"));
+        class.into_iter().chain(kept).collect()
     }
 
     fn environment(&self) -> Vec<(&'static str, String)> {

@@ -24,7 +24,7 @@ use crate::uplink::Uplink;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use yasmin_control::segment::is_request;
 use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, Role, Socket, ToBroker};
 
@@ -45,6 +45,8 @@ pub struct Limits {
     /// The same, for residues that nobody has claimed yet, but for one user, root too, at most a
     /// quarter. Each is two descriptors.
     pub residues: usize,
+    /// How long one is kept for who receives it, if it cannot be said that nobody does.
+    pub residues_for: Duration,
 }
 
 /// One end of a connection, from its OFFER until its RELEASE.
@@ -88,6 +90,8 @@ struct Totals {
 struct ClosedBytes {
     ring: AtomicU64,
     tcp: AtomicU64,
+    /// Ends that errands have not counted yet.
+    uncounted: AtomicU64,
 }
 
 pub struct Broker {
@@ -129,7 +133,7 @@ pub struct Broker {
 impl Broker {
     pub fn new(limits: Limits, proof: Proof, budget: Budget, errands: Errands) -> Self {
         let table = Table::new(limits.ends);
-        let residues = residues::Residues::new(limits.residues);
+        let residues = residues::Residues::new(limits.residues, limits.residues_for);
         Self {
             limits,
             proof,

@@ -46,6 +46,11 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub keep_segments: bool,
 
+    /// How long a program may take to receive a connection that is passed on to it over a Unix socket
+    /// with bytes unread; a program without the library then has it reset. Without BPF 5 at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub passed_on_for: u16,
+
     /// Exit when no process has been connected for so long, and there are no segments
     #[arg(long, value_name = "SECONDS")]
     pub exit_when_idle: Option<u64>,

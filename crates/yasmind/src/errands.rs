@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-const STACK_BYTES: usize = 64 << 10;
+const STACK_BYTES: usize = 256 << 10;
 
 /// How long a thread waits for the next errand before it ends.
 const IDLE: Duration = Duration::from_secs(1);

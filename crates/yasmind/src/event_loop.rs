@@ -105,6 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         clients: fds.min(maps / 4).max(16),
         ends: (maps / 2).clamp(16, ENDS_MAX),
         residues,
+        residues_for: Duration::from_secs(args.passed_on_for.into()),
     };
     let sight = if args.no_bpf { None } else { load_sight() };
     let proof = match sight {

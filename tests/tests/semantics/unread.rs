@@ -18,7 +18,7 @@ fn large_enough() -> Knobs {
 
 /// For what rings do otherwise than TCP. `None` on plain TCP.
 fn on_rings() -> Option<Duo> {
-    let lab = Lab::new(Net::Loopback, large_enough());
+    let lab = Lab::new(Net::Loopback, large_enough().passed_on_for(5));
     (lab.mode != Mode::Tcp).then(|| Duo::new(lab, peer!("script")))
 }
 
@@ -303,8 +303,8 @@ const AROUND_THE_PASSING: [(&str, &str); 4] = [
     ("send C 100000", "send C 300"),
 ];
 
-/// Nor one that gets it over a Unix socket: nobody claims what was left for it, within seconds, and
-/// meanwhile TCP has nothing to give.
+/// Nor one that gets it over a Unix socket: nobody claims what was left for it, in the time that the
+/// broker is given, and meanwhile TCP has nothing to give.
 #[test]
 fn unread_bytes_passed_to_a_program_without_the_library() {
     for ((before, after), keeps) in

@@ -372,10 +372,12 @@ impl Broker {
                     }
                     for end in channel.ends.each_ref().map(ChannelEnd::view) {
                         let closed = self.totals.closed.clone();
+                        closed.uncounted.fetch_add(1, Ordering::Relaxed);
                         self.errands.touch(end.label.uid, move || {
                             let counters = end.counters();
                             closed.ring.fetch_add(counters.ring_bytes, Ordering::Relaxed);
                             closed.tcp.fetch_add(counters.tcp_bytes, Ordering::Relaxed);
+                            closed.uncounted.fetch_sub(1, Ordering::Release);
                         });
                     }
                     self.channels.remove(&name);

@@ -22,10 +22,6 @@ use yasmin_wire::layout::{MAX_CLASS, channel_bytes};
 /// before the program sees it.
 const LOOK_AFTER: Duration = Duration::from_secs(5);
 
-/// For so many looks it is kept while somebody else has the socket, be it in a message that nobody
-/// has read yet.
-const LOOKS: u32 = 12;
-
 /// Descriptors of one user that are not closed yet, before no more are taken.
 const UNERRANDS: usize = 64;
 
@@ -55,8 +51,9 @@ struct Residue {
     /// To reset the connection, should the giver let go of it and nobody come: a program without
     /// the library that has the socket would read on behind a gap.
     socket: OwnedFd,
+    since: Instant,
+    /// When it is looked at next.
     until: Instant,
-    looks: u32,
     /// Of the budget of who left it.
     charged_bytes: u64,
 }
@@ -72,6 +69,8 @@ struct Claimed {
 pub(super) struct Residues {
     /// Of all users together, of one at most a quarter.
     most: usize,
+    /// While somebody else has the socket, be it in a message that nobody has read yet.
+    kept_for: Duration,
     /// Who was told to send a residue, and for whom it is.
     asked: HashMap<u64, Heir>,
     /// The oldest first.
@@ -81,9 +80,9 @@ pub(super) struct Residues {
 }
 
 impl Residues {
-    pub fn new(most: usize) -> Self {
+    pub fn new(most: usize, kept_for: Duration) -> Self {
         let (asked, kept, claimed) = (HashMap::new(), VecDeque::new(), HashMap::new());
-        Self { most, asked, kept, claimed }
+        Self { most, kept_for, asked, kept, claimed }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -146,8 +145,8 @@ impl Broker {
         let message = if !has_room {
             FromBroker::Decline { id: 0, reason: Decline::TooMany }
         } else if is_one && let (Some(socket), Some(memfd)) = (fds.pop(), fds.pop()) {
-            let until = now + LOOK_AFTER;
-            let kept = Residue { heir, memfd, socket, until, looks: 0, charged_bytes };
+            let until = now + LOOK_AFTER.min(self.residues.kept_for);
+            let kept = Residue { heir, memfd, socket, until, since: now, charged_bytes };
             self.residues.kept.push_back(kept);
             FromBroker::Left
         } else {
@@ -227,10 +226,10 @@ impl Broker {
     pub(super) fn expire_residues(&mut self, now: Instant) {
         while self.residues.next_expiry().is_some_and(|until| until <= now) {
             let Some(mut residue) = self.residues.kept.pop_front() else { return };
-            residue.looks += 1;
-            if residue.looks < LOOKS && self.proof.is_held_elsewhere(&residue.socket) {
+            let is_young = now.saturating_duration_since(residue.since) < self.residues.kept_for;
+            if is_young && self.proof.is_held_elsewhere(&residue.socket) {
                 // Behind all others, which are looked at before.
-                residue.until = now + LOOK_AFTER;
+                residue.until = now + LOOK_AFTER.min(self.residues.kept_for);
                 self.residues.kept.push_back(residue);
                 continue;
             }
@@ -267,7 +266,7 @@ fn moved(memfd: &OwnedFd) -> Option<OwnedFd> {
     }
     let len_bytes = region::file_bytes(memfd.as_raw_fd())?;
     let copy = memfd::sealed(c"yasmin-residue", len_bytes).ok()?;
-    let mut piece = [0; 64 * 1024];
+    let mut piece = vec![0; 64 * 1024];
     let mut at = 0;
     while at < len_bytes {
         let len = rustix::io::pread(memfd, &mut piece, at as u64).ok().filter(|len| *len > 0)?;

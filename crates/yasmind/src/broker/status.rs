@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use yasmin_control::Role;
 use yasmin_control::status::{self, Connection, Direction, End};
 use yasmin_wire::State;
@@ -22,6 +22,9 @@ const WAITS: &str = "peer not seen under yasmin";
 const PART_BYTES: usize = 8 << 10;
 const LOOKED_AT: usize = 1024;
 
+/// What closed connections sent is counted at once, or a user holds it up.
+const COUNTED_WITHIN: Duration = Duration::from_millis(100);
+
 /// Channels that an errand reads at once: about a part.
 const CHANNELS: usize = 12;
 
@@ -33,6 +36,8 @@ struct Report {
     text: Vec<u8>,
     any: bool,
     next: Next,
+    /// Until then it waits for what closed connections sent to be counted.
+    counted_by: Instant,
 }
 
 /// What comes next in a report: names of channels and ends above these, indices from these on.
@@ -68,7 +73,9 @@ impl Reports {
         if queue.iter().any(is_of_client) || self.away.contains_key(&client) {
             return Err(Gone);
         }
-        queue.push_back(Report { client, uid, text: Vec::new(), any: false, next: Next::Broker });
+        let counted_by = Instant::now() + COUNTED_WITHIN;
+        let (text, next) = (Vec::new(), Next::Broker);
+        queue.push_back(Report { client, uid, text, any: false, next, counted_by });
         self.stalled = false;
         Ok(())
     }
@@ -132,6 +139,12 @@ impl Broker {
             return None;
         };
         let client = report.client;
+        let is_early = matches!(report.next, Next::Broker) && now < report.counted_by;
+        if is_early && self.totals.closed.uncounted.load(Ordering::Acquire) > 0 {
+            self.reports.users.entry(report.uid).or_default().push_back(report);
+            self.reports.after = Some(Instant::now() + Duration::from_millis(1));
+            return None;
+        }
         let channels = self.write_part(&mut report, now);
         if !channels.is_empty() {
             self.errands.report(report.uid, client, move || {
