@@ -4,6 +4,7 @@
 //! descriptor is received but with KEEP: whoever has received one has to close it, which may
 //! take as long as its owner likes.
 
+use crate::cpu_time::cpu_time;
 use crate::errands::Errands;
 use crate::sys::memfd;
 use crate::sys::page::Page;
@@ -20,7 +21,12 @@ use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Release;
+use std::time::Duration;
 use yasmin_control::{FromBroker, MESSAGE_BYTES};
+
+/// Of CPU time, what a message may cost. The kernel wakes whatever watches the other end's socket, and
+/// its process can have any number of epoll sets do so.
+const COSTLY: Duration = Duration::from_millis(20);
 
 /// SCM_MAX_FD of the kernel: with room for so many, it never closes one itself because it did
 /// not fit, which would be done in our thread and can block.
@@ -249,6 +255,7 @@ impl Client {
         text: &[u8],
     ) -> Result<(), Gone> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let before = cpu_time();
         loop {
             match sendmsg(&self.fd, &[IoSlice::new(raw), IoSlice::new(text)], control, flags) {
                 Ok(_) => break,
@@ -264,14 +271,18 @@ impl Client {
             // Release: the process loads this word with acquire, /then/ receives the message.
             mailbox.page.word(0).store(mailbox.sent, Release);
         }
+        let cost = cpu_time().saturating_sub(before);
+        if cost > COSTLY {
+            tracing::debug!(pid = self.pid, "a message cost {cost:?}");
+            return Err(Gone);
+        }
         Ok(())
     }
 
-    /// Hangs up. Messages that were not read go with it, and what they may bring is closed.
+    /// Hangs up. Messages that were not read go with it, what they may bring is closed, and who
+    /// watches the other end is woken.
     pub fn close(self, errands: &Errands) {
-        if self.rights != Rights::Refused {
-            errands.close(self.uid, self.fd);
-        }
+        errands.close(self.uid, self.fd);
     }
 }
 

@@ -9,6 +9,7 @@ mod budget;
 mod channel;
 mod cli;
 mod client;
+mod cpu_time;
 mod diag;
 mod errands;
 mod event_loop;

@@ -24,10 +24,10 @@ use self::record::RIGHTS_MAX;
 pub use self::store::{Store, keep};
 use crate::broker::has_room;
 use crate::budget::Budget;
+use crate::cpu_time::cpu_time;
 use crate::errands::Errands;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -435,7 +435,9 @@ impl Segments {
         if has == Rights::None {
             return Err(Refusal::Rights { has });
         }
-        let ask = || memory::holders(segment.memory.holders_file(), HOLDERS, CROWDED);
+        // Less than what would make it a crowded one.
+        let within = CROWDED / 2;
+        let ask = || memory::holders(segment.memory.holders_file(), HOLDERS, within);
         let (holders, more) = segment.of_locks(ask).unwrap_or((Vec::new(), true));
         shown.more_holders = more;
         shown.holders = holders
@@ -681,12 +683,6 @@ impl Entry {
         let own = self.rights.get(&Whom::User(uid)).or_else(|| self.rights.get(&Whom::Everyone));
         own.copied().unwrap_or(Rights::None)
     }
-}
-
-/// What this thread has used.
-fn cpu_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl Segment {

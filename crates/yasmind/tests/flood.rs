@@ -2,6 +2,7 @@
 
 mod support;
 
+use rustix::event::epoll;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,6 +132,43 @@ fn holes_of_one_user_hold_nobody_up() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(broker.status().connections.len(), 1);
+}
+
+/// Each message to a socket wakes all epoll sets that watch it.
+#[test]
+fn watches_of_one_user_hold_nobody_up() {
+    if !is_root("watches_of_one_user_hold_nobody_up") {
+        return;
+    }
+    let _alone = alone();
+    let broker = Broker::start(&[]);
+    let watched = broker.connect_as(STRANGER);
+    // A set watches a number once, and each copy has one.
+    let copies: Vec<_> = (0..500).map(|_| watched.fd.try_clone().unwrap()).collect();
+    let sets: Vec<_> = (0..600)
+        .map(|_| {
+            let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+            for copy in &copies {
+                let data = epoll::EventData::new_u64(0);
+                epoll::add(&set, copy, data, epoll::EventFlags::IN).unwrap();
+            }
+            set
+        })
+        .collect();
+    let asks = ToBroker::Status { version: CONTROL_VERSION };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Where so many cost the broker too much, it hangs up.
+            while !is_over.load(Ordering::Relaxed) && watched.send_raw(&asks.encode(), &[]).is_ok()
+            {
+                let _ = watched.receive_status();
+            }
+        });
+        others_are_served(&broker);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    drop(sets);
 }
 
 /// What is not understood, from somebody who comes back at once.

@@ -6,6 +6,7 @@
 //! the broker's own user can do so, and could do anything.
 
 use super::Holder;
+use crate::cpu_time::cpu_time;
 use crate::sys::{lock, page::Pages};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
@@ -110,11 +111,11 @@ pub fn is_held(memfd: &OwnedFd) -> bool {
 pub fn holders(memfd: impl AsFd, most: usize, within: Duration) -> (Vec<Holder>, bool) {
     let mut found = Vec::new();
     let mut ranges = vec![(FIRST, i64::MAX)];
-    let until = super::cpu_time().saturating_add(within);
+    let until = cpu_time().saturating_add(within);
     // The kernel tells of any one in a range: the rest is on both sides of it.
     for _ in 0..3 * most {
         let Some((from, to)) = ranges.pop() else { return (found, false) };
-        if super::cpu_time() > until {
+        if cpu_time() > until {
             return (found, true);
         }
         if from >= to {
