@@ -59,7 +59,6 @@ pub struct ChannelEnd {
 }
 
 /// An end as errands see it.
-#[derive(Clone)]
 pub struct EndView {
     pub label: EndLabel,
     last: Arc<Mutex<(u64, Instant)>>,

@@ -26,6 +26,7 @@ use crate::broker::has_room;
 use crate::budget::Budget;
 use crate::cpu_time::cpu_time;
 use crate::errands::Errands;
+use crate::sys::memfd;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -110,7 +111,7 @@ impl Memory {
 
     fn used_bytes(&self, place: &Place) -> u64 {
         match self {
-            Self::Own { memfd, .. } => memory::used_bytes(memfd),
+            Self::Own { memfd, .. } => memfd::used_bytes(memfd),
             // Plugged, as a whole; what the host has given for it so far nobody knows here.
             Self::Host(_) => place.mapped_bytes(),
         }
@@ -392,7 +393,7 @@ impl Segments {
             }
         };
         if holder.rights == Rights::Write && !place.kind.is_huge {
-            let unused = place.mapped_bytes().saturating_sub(memory::used_bytes(memfd));
+            let unused = place.mapped_bytes().saturating_sub(memfd::used_bytes(memfd));
             if let Some(left_bytes) = left_bytes().filter(|&left| left < unused) {
                 return Err(Refusal::Group { left_bytes });
             }

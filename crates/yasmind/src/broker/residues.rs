@@ -8,7 +8,6 @@ use crate::sys::memfd;
 use crate::sys::page::Page;
 use crate::sys::sockopt;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::fstat;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -139,7 +138,7 @@ impl Broker {
         let is_one = matches!(&fds[..], [memfd, socket]
             if has_side(memfd)
                 && sockopt::cookie(socket).is_ok_and(|cookie| cookie == heir.socket.1));
-        let charged_bytes = if is_one { fds.first().map_or(0, used_bytes) } else { 0 };
+        let charged_bytes = if is_one { fds.first().map_or(0, memfd::used_bytes) } else { 0 };
         let has_room = self.residues.has_room(client.uid)
             && (!is_one || self.budget.take(client.uid, charged_bytes).is_ok());
         let message = if !has_room {
@@ -247,11 +246,6 @@ fn has_side(memfd: &OwnedFd) -> bool {
     // In this order: a file that is no memfd may answer when its owner likes.
     Region::first(fd, CHANNEL_AT).is_sound()
         && region::file_bytes(fd).is_some_and(|bytes| bytes <= max_bytes)
-}
-
-/// What it has of the machine's memory now.
-fn used_bytes(memfd: &OwnedFd) -> u64 {
-    fstat(memfd).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
 }
 
 /// A copy of its own for who claims it, whose giver has nothing of it any more: who reads there

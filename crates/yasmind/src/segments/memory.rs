@@ -53,10 +53,6 @@ pub fn is_of(memfd: &OwnedFd, place: &Place) -> bool {
         && fstat(memfd).is_ok_and(|stat| stat.st_size == place.mapped_bytes() as i64)
 }
 
-pub fn used_bytes(memfd: &OwnedFd) -> u64 {
-    fstat(memfd).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
-}
-
 /// Opens it anew: a description of this process's own, with these rights and no more.
 pub fn open_for(memfd: &OwnedFd, holder: &Holder) -> io::Result<OwnedFd> {
     let mode = match holder.rights {

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use rustix::fd::{FromRawFd, OwnedFd};
-use rustix::fs::{SealFlags, fcntl_add_seals};
+use rustix::fs::{SealFlags, fcntl_add_seals, fstat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
@@ -26,6 +26,11 @@ pub fn page_to_read(name: &CStr) -> io::Result<(Page, OwnedFd)> {
         result => result,
     }?;
     Ok((page, memfd))
+}
+
+/// What it has of the machine's memory now.
+pub fn used_bytes(memfd: &OwnedFd) -> u64 {
+    fstat(memfd).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
 }
 
 fn owned(region: Region) -> OwnedFd {
