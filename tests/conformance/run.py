@@ -20,18 +20,21 @@ import tempfile
 import threading
 import time
 
+import asio
 import bun
 import cpython
 import crates
 import curl
 import erlang
 import fetch
+import glib
 import jobs
 import libevent
 import libuv
 import linux
 import modes
 import node
+import perl
 import php
 import redis
 import report
@@ -55,6 +58,9 @@ SUITES = [
     php.Suite(),
     curl.Suite(),
     erlang.Suite(),
+    glib.Suite(),
+    perl.Suite(),
+    asio.Suite(),
 ]
 AGAIN = 3
 
