@@ -52,7 +52,13 @@ fn reads_and_learns_that_the_writer_died() {
     assert_eq!(sequence.begin(), Err(Error::Busy));
     kill(writer);
     reap(writer);
+    // Another one who may only read would have the dead look alive.
+    let reader = std::fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+    let mut all: libc::flock = unsafe { std::mem::zeroed() };
+    all.l_type = libc::F_RDLCK as i16;
+    assert_eq!(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) }, 0);
     assert_eq!(sequence.is_abandoned(members, &probe), Ok(true));
+    drop(reader);
     let attachment = attach(&file, segment);
     let got = attachment.act(|by| segment.body.sequence.write(by, Wait::Forever)).unwrap();
     assert!(got.owner_died);

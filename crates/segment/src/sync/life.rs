@@ -34,7 +34,8 @@
 //! description. Before and after, the descriptor is compared with the file that it was: a program
 //! that closed it and got the number for something else would hear "dead" of everybody.
 //! Any member may lock the bytes of others, and so make the dead look alive: it can keep others
-//! waiting in its own segment, and has the bytes of the locks for that anyway.
+//! waiting in its own segment, and has the bytes of the locks for that anyway. Who may only read the
+//! segment can take read locks alone, of which asking sees nothing; they keep new members out, and harm none.
 //!
 //! Members of another guest have no file in common. Of them the broker knows (`guests`).
 
@@ -160,7 +161,8 @@ impl AsFd for FileProbe {
 
 impl Liveness for FileProbe {
     fn probe(&self, slot: usize) -> Life {
-        let mut lock = lock_of(slot, libc::F_WRLCK);
+        // What stands in the way of reading is a write lock.
+        let mut lock = lock_of(slot, libc::F_RDLCK);
         if !self.is_still_the_file() {
             return Life::Unknown;
         }

@@ -70,9 +70,9 @@ impl Given {
             return None;
         }
         let at = i64::try_from(slot).ok().and_then(|slot| FIRST_SLOT.checked_add(slot));
-        Some(match at.map(|at| crate::sys::lock::any(&self.locks, at, 1)) {
-            Some(Ok(None)) => Life::Dead,
-            Some(Ok(Some(_))) => Life::Alive,
+        Some(match at.map(|at| crate::sys::lock::is_set_to_write(&self.locks, at)) {
+            Some(Ok(false)) => Life::Dead,
+            Some(Ok(true)) => Life::Alive,
             _ => Life::Unknown,
         })
     }

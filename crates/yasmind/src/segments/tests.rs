@@ -131,8 +131,12 @@ fn members_are_asked_of_where_they_are() {
     assert_eq!(probe(7, u64::MAX - 11), Ok((5, Some(Life::Unknown))));
     let given = lab.segments.all.values().find_map(|segment| segment.memory.given()).unwrap();
     let again = format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&given.lock_file()));
-    let member = std::fs::File::open(again).unwrap();
-    crate::sys::lock::set(&member, (1 << 61) + 4).unwrap();
+    let reader = std::fs::File::open(&again).unwrap();
+    crate::sys::lock::set(&reader, (1 << 61) + 4).unwrap();
+    assert_eq!(lab.segments.life_of(5, 4), Life::Dead);
+    drop(reader);
+    let member = std::fs::OpenOptions::new().read(true).write(true).open(again).unwrap();
+    crate::sys::lock::set_to_write(&member, (1 << 61) + 4).unwrap();
     assert_eq!(lab.segments.life_of(5, 4), Life::Alive);
     assert_eq!(
         (lab.segments.life_of(5, 12), lab.segments.life_of(6, 4)),

@@ -25,6 +25,12 @@ fn change(fd: impl AsFd, lock: libc::flock) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// As a member's sign of life.
+#[cfg(test)]
+pub fn set_to_write(fd: impl AsFd, at: i64) -> io::Result<()> {
+    change(fd, flock(libc::F_WRLCK, at, 1))
+}
+
 /// As a member that means ill: every second byte of so many, by the shortest way, which is to lock
 /// all and to let go of one after the other from the end.
 #[cfg(test)]
@@ -37,7 +43,15 @@ pub fn set_every_second(fd: impl AsFd, count: i64) -> io::Result<()> {
 /// One of the locks of other descriptions that touch `len` bytes from `start` on, as start and
 /// length; a length of 0 is without end.
 pub fn any(fd: impl AsFd, start: i64, len: i64) -> io::Result<Option<(i64, i64)>> {
-    let mut lock = flock(libc::F_WRLCK, start, len);
+    in_the_way(fd, flock(libc::F_WRLCK, start, len))
+}
+
+/// Whether another description, of one who may write, has byte `at` locked for writing.
+pub fn is_set_to_write(fd: impl AsFd, at: i64) -> io::Result<bool> {
+    Ok(in_the_way(fd, flock(libc::F_RDLCK, at, 1))?.is_some())
+}
+
+fn in_the_way(fd: impl AsFd, mut lock: libc::flock) -> io::Result<Option<(i64, i64)>> {
     // SAFETY: the kernel reads and writes the structure, which lives through the call.
     let result = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     if result != 0 {
