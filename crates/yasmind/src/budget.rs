@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+const ROOT: u32 = 0;
+
 #[derive(Debug)]
 pub struct Budget {
     limit_bytes: u64,
@@ -13,6 +15,8 @@ pub struct Budget {
     used_bytes: u64,
     /// No entry is 0 or more than `user_limit_bytes`.
     users: HashMap<u32, u64>,
+    /// What of it is set aside for a user's connections with another one; no entry is 0.
+    pairs: HashMap<(u32, u32), u64>,
 }
 
 /// The limit of all, or of one user, would be passed.
@@ -21,7 +25,13 @@ pub struct Spent;
 
 impl Budget {
     pub fn new(limit_bytes: u64, user_limit_bytes: u64) -> Self {
-        Self { limit_bytes, user_limit_bytes, used_bytes: 0, users: HashMap::new() }
+        Self {
+            limit_bytes,
+            user_limit_bytes,
+            used_bytes: 0,
+            users: HashMap::new(),
+            pairs: HashMap::new(),
+        }
     }
 
     pub const fn limit_bytes(&self) -> u64 {
@@ -57,6 +67,38 @@ impl Budget {
         Ok(())
     }
 
+    /// The same for an end of `uid`'s connection with `peer`. Another user, unless it is root, gets no more of this
+    /// one's part than is left for all others: else one client would have a server's part, and the other clients TCP.
+    ///
+    /// # Errors
+    /// As `take`.
+    pub fn take_for(&mut self, uid: u32, peer: u32, bytes: u64) -> Result<(), Spent> {
+        if peer == uid || peer == ROOT {
+            return self.take(uid, bytes);
+        }
+        let of_pair = self.pairs.get(&(uid, peer)).copied().unwrap_or(0);
+        let with_it = of_pair.checked_add(bytes).ok_or(Spent)?;
+        if with_it > self.left_of(uid).saturating_sub(bytes) {
+            return Err(Spent);
+        }
+        self.take(uid, bytes)?;
+        if bytes > 0 {
+            self.pairs.insert((uid, peer), with_it);
+        }
+        Ok(())
+    }
+
+    /// Gives back what `take_for` set aside.
+    pub fn give_back_for(&mut self, uid: u32, peer: u32, bytes: u64) {
+        if let Some(of_pair) = self.pairs.get_mut(&(uid, peer)) {
+            *of_pair -= bytes.min(*of_pair);
+            if *of_pair == 0 {
+                self.pairs.remove(&(uid, peer));
+            }
+        }
+        self.give_back(uid, bytes);
+    }
+
     /// Gives back what `take` set aside for `uid`.
     pub fn give_back(&mut self, uid: u32, bytes: u64) {
         let Some(of_user) = self.users.get_mut(&uid) else { return };
@@ -84,6 +126,27 @@ mod tests {
         budget.give_back(1, 60);
         assert_eq!(budget.used_bytes(), 40);
         assert_eq!(budget.take(3, 60), Ok(()));
+    }
+
+    #[test]
+    fn one_peer_leaves_something_to_the_others() {
+        let (server, [rude, other]) = (7, [1000, 1001]);
+        let mut budget = Budget::new(1000, 100);
+        let taken = (0..100).take_while(|_| budget.take_for(server, rude, 1).is_ok()).count();
+        assert_eq!(taken, 50);
+        assert_eq!(budget.take_for(server, other, 25), Ok(()));
+        assert_eq!(budget.take_for(server, other, 1), Err(Spent));
+        // Its own connections, and root's, have the rest.
+        assert_eq!(budget.take_for(server, 0, 5), Ok(()));
+        assert_eq!(budget.take_for(server, server, 20), Ok(()));
+        assert_eq!(budget.left_of(server), 0);
+        budget.give_back_for(server, rude, 50);
+        assert_eq!(budget.take_for(server, other, 1), Ok(()));
+        budget.give_back_for(server, other, 26);
+        budget.give_back_for(server, 0, 5);
+        budget.give_back_for(server, server, 20);
+        assert_eq!(budget.used_bytes(), 0);
+        assert!(budget.users.is_empty() && budget.pairs.is_empty());
     }
 
     #[test]

@@ -172,6 +172,11 @@ impl Channel {
         &mut self.ends[role.sends_on()]
     }
 
+    /// The user of an end, and that of the other one.
+    pub fn users(&self, role: Role) -> (u32, u32) {
+        (self.end(role).label.uid, self.end(role.other()).label.uid)
+    }
+
     /// Marks an end as gone. Gives what it was charged; true when it was the last.
     pub fn leave(&mut self, role: Role) -> (u64, bool) {
         self.control = None;

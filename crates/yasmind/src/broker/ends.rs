@@ -121,18 +121,19 @@ impl Broker {
         let EndState::Paired { channel, .. } = &end.state else { return };
         let Some(channel) = self.channels.get_mut(channel) else { return };
         let (role, filler) = (end.role, channel.ends[1 - end.role.sends_on()].group.clone());
-        let (uid, old) = (channel.end(role).label.uid, channel.end(role).class);
+        let (uid, peer) = channel.users(role);
+        let old = channel.end(role).class;
         // As far as the memory goes: the reader's user's, and that of the group that fills it.
         for class in (old + 1..=class.min(self.limits.max_class)).rev() {
             let more = end_bytes(class) - channel.end(role).charged_bytes;
-            if self.budget.take(uid, more).is_err() {
+            if self.budget.take_for(uid, peer, more).is_err() {
                 continue;
             }
             if self.groups.take(filler.as_deref(), more, now) {
                 channel.raise(role, class, &self.errands);
                 break;
             }
-            self.budget.give_back(uid, more);
+            self.budget.give_back_for(uid, peer, more);
         }
     }
 
@@ -226,18 +227,18 @@ impl Broker {
         let uids = [labels[0].uid, labels[1].uid];
         let Limits { first_class, max_class, .. } = self.limits;
         let charge = end_bytes(first_class);
-        self.budget.take(uids[0], charge).map_err(|_| Decline::Memory)?;
-        if self.budget.take(uids[1], charge).is_err() {
-            self.budget.give_back(uids[0], charge);
+        let [first, second] = uids;
+        self.budget.take_for(first, second, charge).map_err(|_| Decline::Memory)?;
+        if self.budget.take_for(second, first, charge).is_err() {
+            self.budget.give_back_for(first, second, charge);
             return Err(Decline::Memory);
         }
         let (mut channel, handout) = match Channel::create(labels, first_class, max_class, now) {
             Ok(made) => made,
             Err(error) => {
                 crate::rarely::warn!("cannot make a channel: {error}");
-                for uid in uids {
-                    self.budget.give_back(uid, charge);
-                }
+                self.budget.give_back_for(first, second, charge);
+                self.budget.give_back_for(second, first, charge);
                 return Err(Decline::Memory);
             }
         };
@@ -362,9 +363,9 @@ impl Broker {
             EndState::Paired { channel: name, facts } => {
                 self.cookies.remove(&(facts.netns, facts.cookie));
                 let Some(channel) = self.channels.get_mut(&name) else { return };
-                let uid = channel.end(end.role).label.uid;
+                let (uid, peer) = channel.users(end.role);
                 let (charged_bytes, last) = channel.leave(end.role);
-                self.budget.give_back(uid, charged_bytes);
+                self.budget.give_back_for(uid, peer, charged_bytes);
                 if last {
                     for (group, bytes) in channel.charges() {
                         self.groups.give_back(group, bytes);
