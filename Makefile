@@ -65,7 +65,8 @@ TEST_NEEDS = $(DEMO_NEEDS) $(LAB_NEEDS) musl-gcc:musl-tools python3:python3 curl
 	systemd-socket-activate:systemd iptables:iptables c++:g++
 # Large ones, for make jobs only.
 JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
-	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika
+	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika apache2:apache2 varnishd:varnish \
+	stunnel4:stunnel4 socat:socat lighttpd:lighttpd
 # npm too, for Node.js's own tests and Bun; without it they are left out, with a line.
 CONFORMANCE_NEEDS = python3:python3 cc:gcc c++:g++ make:make cmake:cmake ip:iproute2 unshare:util-linux xz:xz-utils \
 	ruby:ruby openssl:openssl php8.2:php8.2-cli perl:perl openssl.pc:libssl-dev ct_run:erlang-common-test
