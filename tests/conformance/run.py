@@ -33,6 +33,8 @@ import libevent
 import libuv
 import linux
 import modes
+import mosquitto
+import nng
 import node
 import perl
 import php
@@ -61,6 +63,8 @@ SUITES = [
     glib.Suite(),
     perl.Suite(),
     asio.Suite(),
+    nng.Suite(),
+    mosquitto.Suite(),
 ]
 AGAIN = 3
 
