@@ -9,7 +9,6 @@ pub mod attachment;
 pub mod memfd;
 pub mod region;
 pub mod residue;
-pub mod sealing;
 pub mod side;
 mod sys;
 

@@ -148,8 +148,8 @@ pub fn any_is_shared() -> bool {
 }
 
 impl Conn {
-    /// Maps what was handed out. The two descriptors stay the caller's.
-    pub fn map(handout: &Handout) -> Option<Attachment> {
+    /// Maps a channel for `fd`. The two descriptors stay the caller's.
+    pub fn attach(fd: c_int, handout: &Handout) -> Option<&'static Self> {
         let bytes = channel::bytes(handout.max_class);
         if !can_spare(bytes) {
             return None;
@@ -161,23 +161,7 @@ impl Conn {
             handout.max_class,
             sys::filling(bytes),
         )?;
-        MAPPED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
-        Some(attachment)
-    }
-
-    /// Undoes `map`.
-    pub fn unmap_unused(memory: Attachment) {
-        let bytes = channel::bytes(memory.max_class()) as u64;
-        MAPPED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
-        drop(memory);
-    }
-
-    /// A connection for `fd` over what `map` gave.
-    pub fn attach(fd: c_int, memory: Attachment, handout: &Handout) -> Option<&'static Self> {
-        let bytes = channel::bytes(memory.max_class()) as u64;
-        // Counted below.
-        MAPPED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
-        Self::over(fd, memory, handout.is_acceptor, 0).inspect(|conn| {
+        Self::over(fd, attachment, handout.is_acceptor, 0).inspect(|conn| {
             conn.id.store(handout.id, Ordering::Relaxed);
             conn.is_one_kernel.store(u32::from(handout.medium.is_one_kernel()), Ordering::Relaxed);
             conn.holding.attacher_pid.store(process::id(), Ordering::Relaxed);
@@ -587,13 +571,10 @@ impl Conn {
         }
     }
 
-    /// Gives back one that never came into the table, and what it was attached over, as `map` gave it.
-    pub fn discard(&'static self) -> Option<Attachment> {
-        let (base, side) = self.mapped();
-        // SAFETY: nobody but the caller ever knew of it.
-        let memory = unsafe { Attachment::of_kept(base, side, self.max_class()) };
+    /// Gives back one that never came into the table.
+    pub fn discard(&'static self) {
+        self.unmap();
         POOL.give(self);
-        memory
     }
 
     pub fn unmap(&self) {

@@ -10,7 +10,6 @@ use yasmin_control::Decline;
 use crate::broker::{self, Reply};
 use crate::conn::{Conn, Handout};
 use crate::entry::{self, Entry};
-use crate::handouts::{Mapped, Spoilt};
 use crate::lock::Lock;
 use crate::sys::{self, PollFd, SOL_TCP, call};
 use crate::table::{self, Candidate};
@@ -110,7 +109,7 @@ pub fn begin_inherited() {
 pub fn after_call(fd: c_int, candidate: Candidate) {
     let Some(counts) = table::counts(fd) else { return };
     if candidate.is_pending() {
-        if broker::has_news() || handouts::is_due(fd) {
+        if broker::has_news() || handouts::any_waits() {
             look_for_answer(fd);
         }
         return;
@@ -289,18 +288,11 @@ fn becomes_pending(fd: c_int) -> Option<u64> {
 }
 
 fn await_answer(fd: c_int, wait_ms: u64) {
-    /// For the other end to map a channel that is here: it may wait for what this call is about to do.
-    const PEER_MS: u64 = 10;
-    let mut until = clock::now_ns() + wait_ms * 1_000_000;
-    let mut is_here = false;
+    let until = clock::now_ns() + wait_ms * 1_000_000;
     loop {
         read_replies();
         attach_waiting(fd);
         let now = clock::now_ns();
-        if !is_here && handouts::is_due(fd) {
-            is_here = true;
-            until = until.min(now + PEER_MS * 1_000_000);
-        }
         let waits = match entry::get(fd) {
             Entry::Candidate(at) => at.is_pending(),
             // The other end is about to attach too: then nothing goes by TCP before the ring.
@@ -311,8 +303,7 @@ fn await_answer(fd: c_int, wait_ms: u64) {
             return;
         }
         // Another thread may read the message that this one waits for.
-        let is_soon = is_here || entry::conn_of(fd).is_some();
-        broker::wait(if is_soon { 1 } else { 5 });
+        broker::wait(if entry::conn_of(fd).is_some() { 1 } else { 5 });
     }
 }
 
@@ -342,19 +333,14 @@ fn declined(fd: c_int, id: u64, reason: Decline) {
     let is_held = reason == Decline::Shared || candidate.is_by_kernel();
     let is_for_now = is_held || candidate.is_again() || reason == Decline::Later;
     if is_for_now && !is_for_good {
-        pauses(fd, is_held);
+        let second = clock::second();
+        table::change(fd, |candidate| {
+            candidate.paused(second).with_by_kernel(false).with_held(is_held)
+        });
+        start_over(fd);
         return;
     }
     table::clear(fd);
-}
-
-/// The candidate has to prove busy again, after a while.
-fn pauses(fd: c_int, is_held: bool) {
-    let second = clock::second();
-    table::change(fd, |candidate| {
-        candidate.paused(second).with_by_kernel(false).with_held(is_held)
-    });
-    start_over(fd);
 }
 
 fn is_answer_to(fd: c_int, id: u64) -> bool {
@@ -366,32 +352,28 @@ fn is_answer_to(fd: c_int, id: u64) -> bool {
 fn handed_out(fd: c_int, handout: Handout, cookie: u64) {
     let is_same = is_answer_to(fd, handout.id) && tcp::cookie(fd) == Some(cookie);
     if !is_same {
-        handouts::refuse(handout);
+        handouts::refuse(&handout);
         return;
     }
-    let Ok(mapped) = Mapped::of(handout) else {
-        table::clear(fd);
+    if attach(fd, &handout) {
         return;
-    };
-    let id = mapped.id();
-    let Some(mapped) = attach(fd, mapped) else { return };
-    if handouts::keep(fd, mapped).is_err() {
-        // There may be room later.
-        pauses(fd, false);
-    } else if !is_answer_to(fd, id) {
-        // Closed meanwhile, which the broker was told.
-        handouts::take_back(id);
+    }
+    if let Err(handout) = handouts::keep(handout) {
+        handouts::refuse(&handout);
+        table::clear(fd);
     }
 }
 
 /// Attaches a handout that had to wait, if there is one for `fd`.
 fn attach_waiting(fd: c_int) {
-    handouts::retry(
-        fd,
-        |mapped| {
-            if is_answer_to(fd, mapped.id()) { attach(fd, mapped) } else { None }
-        },
-    );
+    handouts::retry(|handout| {
+        let at = broker::descriptor_of(handout.id);
+        if !is_answer_to(at, handout.id) {
+            handouts::refuse(handout);
+            return true;
+        }
+        at == fd && attach(fd, handout)
+    });
 }
 
 /// In a forked child.
@@ -399,25 +381,21 @@ pub fn reset() {
     LOCK.reset();
 }
 
-/// Given back: the other end has yet to map it, or calls are in flight on the descriptor.
-fn attach(fd: c_int, mut mapped: Mapped) -> Option<Mapped> {
+/// False: calls are in flight on the descriptor; the handout is kept for later.
+fn attach(fd: c_int, handout: &Handout) -> bool {
     let Entry::Candidate(candidate) = entry::get(fd) else {
-        return Some(mapped);
+        return false;
     };
     if candidate.is_in_flight() || in_flight::is_marked(fd) || process::is_forking() {
-        return Some(mapped);
+        return false;
     }
     if !is_alone(candidate) {
-        return Some(mapped);
+        return false;
     }
-    let attached = match mapped.is_sealed() {
-        Ok(false) => return Some(mapped),
-        Ok(true) => mapped.attach(fd),
-        Err(Spoilt) => None,
-    };
-    let Some(conn) = attached else {
+    let Some(conn) = Conn::attach(fd, handout) else {
+        handouts::refuse(handout);
         table::clear(fd);
-        return None;
+        return true;
     };
     prepare(fd, conn);
     // Once it is in the table another thread may close it.
@@ -433,14 +411,14 @@ fn attach(fd: c_int, mut mapped: Mapped) -> Option<Mapped> {
         let is_unseen = is_unseen && table::raw(fd) == closed.0;
         table::change(fd, |candidate| candidate.with_gate(false));
         drop(_pin);
-        mapped.discards(conn);
+        conn.discard();
         if is_unseen {
-            drop(mapped);
+            handouts::refuse(handout);
             broker::stays(fd, candidate, Decline::Unseen);
             life::leave_to_others(fd);
-            return None;
+            return true;
         }
-        return Some(mapped);
+        return false;
     }
     // From now on what goes by TCP raises the hint; the receiver waits for the first one.
     conn.sender().hint();
@@ -452,12 +430,12 @@ fn attach(fd: c_int, mut mapped: Mapped) -> Option<Mapped> {
     } else {
         holders::drop_slot(candidate.slot());
     }
-    mapped.let_go();
+    handouts::close(handout);
     if conn.settings.nodelay.load(Ordering::Relaxed) == 0 {
         // Replies by ring carry no acknowledgement: Nagle would hold back what goes by TCP.
         sys::setsockopt_bytes(fd, SOL_TCP, sys::TCP_NODELAY, &1u32.to_ne_bytes());
     }
-    None
+    true
 }
 
 /// Whether all that ever went over the connection went through this library. A program that also

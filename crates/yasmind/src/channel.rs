@@ -10,7 +10,7 @@
 use crate::errands::Errands;
 use crate::sys::memfd;
 use crate::sys::page::Page;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -86,17 +86,9 @@ pub struct View {
 
 /// What the two processes are sent.
 pub struct Handout {
-    /// Connector's, acceptor's: two descriptions of one memfd.
-    channels: [OwnedFd; 2],
+    pub channel: OwnedFd,
     /// Connector's, acceptor's.
-    sides: [OwnedFd; 2],
-}
-
-impl Handout {
-    /// What the connector is sent, and the acceptor: the channel, and a side page.
-    pub fn ends(&self) -> [[BorrowedFd<'_>; 2]; 2] {
-        [0, 1].map(|end| [self.channels[end].as_fd(), self.sides[end].as_fd()])
-    }
+    pub sides: [OwnedFd; 2],
 }
 
 /// What an end is charged for: the pages of the ring from which it receives, its side page, half of
@@ -113,8 +105,8 @@ impl Channel {
         max_class: u8,
         now: Instant,
     ) -> io::Result<(Self, Handout)> {
-        let channels = memfd::to_be_sealed_by_two(c"yasmin-channel", channel_bytes(max_class))?;
-        let control = Page::map(&channels[0])?;
+        let channel = memfd::sealed(c"yasmin-channel", channel_bytes(max_class))?;
+        let control = Page::map(&channel)?;
         control.word(HEADER_MAGIC).store(CHANNEL_MAGIC.to_le(), Relaxed);
         // Version and largest class are two 32-bit fields of one aligned word.
         const _: () =
@@ -130,7 +122,7 @@ impl Channel {
         let sides = [connector_side, acceptor_side];
         Ok((
             Self { ends, since: now, control: Some(Arc::new(control)), region: None },
-            Handout { channels, sides },
+            Handout { channel, sides },
         ))
     }
 

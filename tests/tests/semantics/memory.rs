@@ -208,9 +208,3 @@ fn memory_that_ends_early() {
     let moods = [Knobs::default(), Knobs::at_once(), Knobs::at_once().spin(0)];
     check_all_there("edges", &[], &moods);
 }
-
-/// Else whoever sends or receives on the other end would wait for as long as this one likes.
-#[test]
-fn nobody_takes_pages_out_of_a_channel() {
-    check_all_there("taken_pages", &[], &[Knobs::default(), Knobs::at_once()]);
-}

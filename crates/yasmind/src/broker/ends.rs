@@ -6,6 +6,7 @@ use crate::client::Gone;
 use crate::facts::{Facts, plain_end};
 use crate::memory;
 use crate::pairing::{Key, Outcome};
+use rustix::fd::AsFd;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -248,7 +249,7 @@ impl Broker {
         let name = self.name();
         self.channels.insert(name, channel);
         self.totals.channels += 1;
-        for (serial, memory) in serials.into_iter().zip(handout.ends()) {
+        for (serial, side) in serials.into_iter().zip(&handout.sides) {
             let Some(end) = self.ends.get_mut(&serial) else { continue };
             let EndState::Waiting { facts, .. } =
                 std::mem::replace(&mut end.state, EndState::Between)
@@ -264,9 +265,9 @@ impl Broker {
                 medium: Medium::Memfd,
             };
             end.state = EndState::Paired { channel: name, facts };
-            let token = end.client;
+            let (token, fds) = (end.client, [handout.channel.as_fd(), side.as_fd()]);
             let Some(client) = self.clients.get_mut(&token) else { continue };
-            if client.send(message, &memory).is_err() {
+            if client.send(message, &fds).is_err() {
                 self.doomed.push(token);
             }
         }

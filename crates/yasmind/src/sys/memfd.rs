@@ -1,8 +1,8 @@
 //! Memory that is handed out, as descriptors that are closed when they are dropped.
 
 use super::page::Page;
-use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, SealFlags, fcntl_add_seals, fstat, open};
+use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::fs::{SealFlags, fcntl_add_seals, fstat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
@@ -13,14 +13,6 @@ use yasmin_wire::layout::PAGE_BYTES;
 /// A memfd of `len_bytes`, all zero, whose size nobody can change any more.
 pub fn sealed(name: &CStr, len_bytes: usize) -> io::Result<OwnedFd> {
     Ok(owned(memfd::create(name, len_bytes).map_err(super::io_error)?))
-}
-
-/// The memory of a channel: a description for each end, as they seal it (`yasmin_channel::sealing`).
-pub fn to_be_sealed_by_two(name: &CStr, len_bytes: usize) -> io::Result<[OwnedFd; 2]> {
-    let memfd = owned(memfd::create_to_seal(name, len_bytes).map_err(super::io_error)?);
-    let path = format!("/proc/self/fd/{}", memfd.as_raw_fd());
-    let again = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    Ok([memfd, again])
 }
 
 /// A page that is written here alone: whoever gets the descriptor can read it, and can neither
