@@ -38,6 +38,8 @@ struct User {
 pub struct Limits {
     pub first_class: u8,
     pub max_class: u8,
+    /// No channels between programs of different users.
+    pub same_user_only: bool,
     /// Of all users together. One who is not root may have as many as are left for the others.
     pub clients: usize,
     /// The same, for ends.

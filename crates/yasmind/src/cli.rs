@@ -19,6 +19,10 @@ pub struct Args {
     #[arg(long)]
     pub system: bool,
 
+    /// Leave connections between programs of different users on TCP, root's too
+    #[arg(long)]
+    pub same_user_only: bool,
+
     /// Memory for all channels together, in bytes or with K, M or G [default: a quarter of what
     /// the machine and the control group have left]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]

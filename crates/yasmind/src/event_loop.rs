@@ -102,6 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let limits = Limits {
         first_class: args.first_class(),
         max_class: args.max_class,
+        same_user_only: args.same_user_only,
         clients: fds.min(maps / 4).max(16),
         ends: (maps / 2).clamp(16, ENDS_MAX),
         residues,

@@ -64,6 +64,33 @@ fn two_ends_get_one_channel() {
     }
 }
 
+/// A peer that shares memory can stall the other end.
+#[test]
+fn users_who_do_not_trust_each_other_stay_on_tcp() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: becoming another user needs root");
+        return;
+    }
+    for is_wary in [false, true] {
+        let arguments: &[&str] = if is_wary { &["--same-user-only"] } else { &[] };
+        let broker = Broker::start(arguments);
+        let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+        // It has the sockets under the same numbers.
+        let (ours, mut theirs) = (broker.client(), broker.process_as(1234));
+        theirs.client.greet();
+        ours.offer(1, Role::Connector, &connector);
+        theirs.client.offer(2, Role::Acceptor, &acceptor);
+        if is_wary {
+            assert_eq!(ours.declined(), (1, Decline::Policy));
+            assert_eq!(theirs.client.declined(), (2, Decline::Policy));
+            let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+            pair_up(&broker, &connector, &acceptor);
+        } else {
+            assert_eq!((ours.channel().id, theirs.client.channel().id), (1, 2));
+        }
+    }
+}
+
 #[test]
 fn ipv6_and_mapped_addresses_pair() {
     for arguments in PROOFS {

@@ -204,7 +204,10 @@ impl Broker {
         let serials = if is_connector(a) { [a, b] } else { [b, a] };
         let label = |serial| self.label(serial).ok_or(Decline::NoProof);
         let labels = [label(serials[0])?, label(serials[1])?];
-        let Limits { first_class, .. } = self.limits;
+        let Limits { first_class, same_user_only, .. } = self.limits;
+        if same_user_only && labels[0].uid != labels[1].uid {
+            return Err(Decline::Policy);
+        }
         let groups = [labels[0].pid, labels[1].pid].map(memory::group_of);
         if !self.groups.take_both(&groups, paged_bytes(first_class) as u64, now) {
             return Err(Decline::Memory);
