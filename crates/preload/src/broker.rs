@@ -308,6 +308,16 @@ pub fn abandon(fd: c_int) {
     }
 }
 
+/// Until `after_fork` no message is read, and no channel attached that one brings: the child has no memory
+/// that nobody there knows of.
+pub fn before_fork() {
+    LOCK.before_fork();
+}
+
+pub fn after_fork() {
+    LOCK.after_fork();
+}
+
 /// In a forked child: the socket is the parent's.
 pub fn forget_in_child() {
     LOCK.reset();

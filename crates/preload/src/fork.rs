@@ -68,6 +68,9 @@ extern "C" fn before_fork() {
             _ => {}
         }
     }
+    // In the order in which a message that brings a channel takes them.
+    broker::before_fork();
+    handouts::before_fork();
 }
 
 /// A fork by a call that runs no handlers.
@@ -122,6 +125,8 @@ extern "C" fn begin(at: *mut c_void) -> c_int {
 }
 
 extern "C" fn after_fork() {
+    handouts::after_fork();
+    broker::after_fork();
     text::after_fork();
     process::set_forking(false);
 }

@@ -75,12 +75,16 @@ pub fn close(handout: &Handout) {
     }
 }
 
-/// Keeps a handout for later.
+/// Keeps a handout for later, if its offer is still out: whoever takes an offer back ends it first, and then
+/// looks here.
 ///
 /// # Errors
-/// There is no room for it.
-pub fn keep(mut handout: Handout) -> Result<(), Handout> {
+/// It is not, or there is no room for it.
+pub fn keep(mut handout: Handout, is_out: impl Fn(u64) -> bool) -> Result<(), Handout> {
     let Some(_guard) = LOCK.acquire() else { return Err(handout) };
+    if !is_out(handout.id) {
+        return Err(handout);
+    }
     let Some(waiting) = WAITING.iter().find(|waiting| !waiting.is_used()) else {
         return Err(handout);
     };
@@ -138,6 +142,15 @@ pub fn abandon(number: c_int) {
             }
         }
     }
+}
+
+/// Until `after_fork` none that waits is attached or closed: the child knows which descriptors are theirs.
+pub fn before_fork() {
+    LOCK.before_fork();
+}
+
+pub fn after_fork() {
+    LOCK.after_fork();
 }
 
 /// In a forked child: the handouts are the parent's; their descriptors were copied with it.

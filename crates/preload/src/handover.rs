@@ -67,9 +67,10 @@ pub fn before_exec(image: impl Fn() -> Image) {
                 conn.holding.handed.begin(walk);
                 closes_by_exec(conn, fd);
             }
-            Entry::Candidate(candidate) => {
-                holders::drop_slot(candidate.slot());
-                table::clear(fd);
+            Entry::Candidate(_) => {
+                if let Some(candidate) = table::take_candidate(fd) {
+                    holders::drop_slot(candidate.slot());
+                }
             }
             _ => {}
         }
@@ -153,39 +154,36 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
     let walk = WALK.fetch_add(1, Ordering::Relaxed) + 1;
     let until_ns = clock::now_ns() + OTHERS_WITHIN_MS * 1_000_000;
     for fd in 0..table::end() {
-        if let Entry::Conn(conn) = entry::of_lender(fd)
-            && let Some(number) = residue::of(conn)
-        {
-            residue::set_inherited(number, false);
-        }
-    }
-    for fd in 0..table::end() {
-        let entry = entry::of_lender(fd);
-        let is_lent = matches!(entry, Entry::Conn(conn) if conn.holding.handed.is_lent());
-        let concerns = matches!(entry, Entry::Candidate(_) | Entry::Conn(_));
-        let closes = concerns && closes_on_exec(fd);
-        if !concerns || closes && !is_lent {
-            continue;
-        }
-        match entry {
-            Entry::Conn(conn) if conn.holding.handed.is_of(walk) => {}
-            Entry::Conn(conn) if way == Way::Borrowed && (closes || !conn.is_behind(fd)) => {
-                // Such a child passes it on only under numbers that it has put it at itself.
-                if let Some(number) = is_lent.then(|| inherited_number(conn)).flatten() {
-                    conn.holding.handed.begin(walk);
-                    at_own_number(conn, fd, number, || hand_over(conn, fd, way, image, until_ns));
-                }
+        match entry::of_lender(fd) {
+            Entry::Candidate(_) if !closes_on_exec(fd) => {
+                life::withdraw(fd);
             }
             Entry::Conn(conn) => {
-                conn.holding.handed.begin(walk);
-                hand_over(conn, fd, way, image, until_ns);
-            }
-            Entry::Candidate(candidate) => {
-                life::takes_offer_back(fd, candidate);
-                table::clear(fd);
+                if let Some(number) = residue::of(conn) {
+                    residue::set_inherited(number, false);
+                }
             }
             _ => {}
         }
+    }
+    // What other threads made connections of meanwhile is one of them now.
+    for fd in 0..table::end() {
+        let Entry::Conn(conn) = entry::of_lender(fd) else { continue };
+        let is_lent = conn.holding.handed.is_lent();
+        let closes = closes_on_exec(fd);
+        if closes && !is_lent || conn.holding.handed.is_of(walk) {
+            continue;
+        }
+        if way == Way::Borrowed && (closes || !conn.is_behind(fd)) {
+            // Such a child passes it on only under numbers that it has put it at itself.
+            if let Some(number) = is_lent.then(|| inherited_number(conn)).flatten() {
+                conn.holding.handed.begin(walk);
+                at_own_number(conn, fd, number, || hand_over(conn, fd, way, image, until_ns));
+            }
+            continue;
+        }
+        conn.holding.handed.begin(walk);
+        hand_over(conn, fd, way, image, until_ns);
     }
     walk
 }
@@ -262,7 +260,7 @@ pub fn lend(fd: c_int) {
                 table::clear(fd);
             }
         }
-        Entry::Candidate(_) => table::clear(fd),
+        Entry::Candidate(_) if table::take_candidate(fd).is_none() => lend(fd),
         _ => {}
     }
 }
@@ -270,18 +268,16 @@ pub fn lend(fd: c_int) {
 /// The same of a child that will be started by a call that does the exec itself.
 pub fn will_lend(fd: c_int) {
     match entry::get(fd) {
-        Entry::Candidate(candidate) => life::withdraw(fd, candidate),
-        Entry::Conn(_) => lend(fd),
+        Entry::Candidate(_) if life::withdraw(fd) => {}
+        Entry::Candidate(_) | Entry::Conn(_) => lend(fd),
         _ => {}
     }
 }
 
 fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Image, until_ns: u64) {
     conn.park_for_good(fd);
-    if let Entry::Candidate(candidate) = entry::of_lender(fd) {
-        // Another thread has renewed it.
-        life::takes_offer_back(fd, candidate);
-        table::clear(fd);
+    // Another thread may have renewed it.
+    if life::withdraw(fd) {
         return;
     }
     conn.settle(fd);

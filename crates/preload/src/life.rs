@@ -236,28 +236,31 @@ pub fn leave_to_others(fd: c_int) {
                     return;
                 }
             }
-            Entry::Candidate(candidate) => return withdraw(fd, candidate),
+            Entry::Candidate(_) if !withdraw(fd) => {}
             _ => return,
         }
     }
 }
 
 /// The candidate stays TCP. The socket remains in use, so its slot is not given back: no other number
-/// of it may have a channel.
-pub fn withdraw(fd: c_int, candidate: Candidate) {
-    takes_offer_back(fd, candidate);
-    table::clear(fd);
+/// of it may have a channel. False: it is no candidate any more.
+pub fn withdraw(fd: c_int) -> bool {
+    let candidate = table::take_candidate(fd);
+    candidate.inspect(|&candidate| took_offer_back(fd, candidate)).is_some()
 }
 
 /// One number more is about to name the socket of the candidate at `fd`, here or in a child. Gives the
 /// slot that counts them. `None`: it is no candidate any more.
+///
+/// A thread that attaches a channel to it either sees that somebody forks, or finds its gate open and leaves
+/// off: it may have counted the numbers before.
 pub fn counts_once_more(fd: c_int) -> Option<usize> {
     let slot = |fd| match entry::get(fd) {
         Entry::Candidate(candidate) => Some(candidate.slot()),
         _ => None,
     };
     // What the kernel counted was before.
-    table::change(fd, |candidate| candidate.with_by_kernel(false))?;
+    table::change(fd, |candidate| candidate.with_by_kernel(false).with_gate(false))?;
     if slot(fd)? == 0 {
         let Some(fresh) = holders::take_slot() else {
             table::clear(fd);
@@ -281,11 +284,14 @@ pub fn counts_once_more(fd: c_int) -> Option<usize> {
 }
 
 /// `to` names the socket of the candidate at `from`, too. When the other is closed, either may have a
-/// channel.
-pub fn duplicated(from: c_int, candidate: Candidate, to: c_int) {
-    takes_offer_back(from, candidate);
-    table::change(from, |candidate| candidate.with_pending(false));
-    let Some(slot) = counts_once_more(from) else { return };
+/// channel. False: it is no candidate any more.
+pub fn duplicated(from: c_int, to: c_int) -> bool {
+    let stop = |candidate: Candidate| candidate.with_pending(false);
+    let Some(candidate) = table::change(from, stop) else { return false };
+    took_offer_back(from, candidate);
+    let Some(slot) = counts_once_more(from) else {
+        return !matches!(entry::get(from), Entry::Conn(_));
+    };
     // libc's own streams use the lowest numbers; that one counts for good.
     if to > table::LAST_OF_STDIO
         && let Some(counts) = table::counts(from)
@@ -295,28 +301,31 @@ pub fn duplicated(from: c_int, candidate: Candidate, to: c_int) {
         let at = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
         table::set_candidate_at(to, candidate, at.0, at.1);
     }
+    true
 }
 
 /// The candidate's number is closed. Where another one here names the socket, a set that was told of this
-/// one goes on telling of it, and nobody could tell it of a ring.
-pub fn number_closes(fd: c_int, candidate: Candidate) {
-    takes_offer_back(fd, candidate);
+/// one goes on telling of it, and nobody could tell it of a ring. False: it is no candidate any more.
+pub fn number_closes(fd: c_int) -> bool {
+    let Some(candidate) = table::take_candidate(fd) else { return false };
+    took_offer_back(fd, candidate);
     let slot = candidate.slot();
     if slot != 0 && set::numbers::watches(fd) {
         for other in (0..table::end()).filter(|&other| other != fd) {
             if let Entry::Candidate(twin) = entry::get(other)
                 && twin.slot() == slot
             {
-                withdraw(other, twin);
+                withdraw(other);
             }
         }
     }
     holders::drop_slot(slot);
-    table::clear(fd);
+    true
 }
 
-/// The broker forgets the candidate's offer, if it has one.
-pub fn takes_offer_back(fd: c_int, candidate: Candidate) {
+/// The broker forgets the offer that the candidate had. Its entry has none any more: a channel that comes
+/// for it from now on is refused.
+fn took_offer_back(fd: c_int, candidate: Candidate) {
     if candidate.is_pending()
         && let Some(offer) = table::offer(fd)
     {

@@ -130,6 +130,20 @@ impl Lock {
         self.try_acquire().map(core::mem::forget).is_some()
     }
 
+    /// Before a fork: waits for it, and keeps it until `after_fork`. The child resets it.
+    pub fn before_fork(&self) {
+        if let Some(guard) = self.acquire() {
+            core::mem::forget(guard);
+        }
+    }
+
+    /// In the process that forked.
+    pub fn after_fork(&self) {
+        if self.holder.load(Ordering::Relaxed) == me() {
+            self.give_up();
+        }
+    }
+
     /// Lets go of what `hold` took.
     #[inline]
     pub fn give_up(&self) {

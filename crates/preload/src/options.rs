@@ -373,7 +373,7 @@ pub fn duplicated(from: c_int, to: c_int) {
             }
             leave_to_stdio(conn, to);
         }
-        Entry::Candidate(candidate) => life::duplicated(from, candidate, to),
+        Entry::Candidate(_) if !life::duplicated(from, to) => duplicated(from, to),
         Entry::Set(set) => set::numbers::named(set, to),
         Entry::Fresh => table::clear(from),
         Entry::Guest(behind) => table::name_guest(from, to, behind),
@@ -421,7 +421,7 @@ fn forget(fd: c_int, goes: Goes) -> Option<Rest> {
     match entry::get(fd) {
         Entry::Conn(conn) => rest = life::unname(conn, fd, goes),
         Entry::Set(set) => set::numbers::unnamed(set, fd),
-        Entry::Candidate(candidate) => life::number_closes(fd, candidate),
+        Entry::Candidate(_) if !life::number_closes(fd) => return forget(fd, goes),
         Entry::Own => {
             broker::abandon(fd);
             residue::abandon(fd);
@@ -430,8 +430,9 @@ fn forget(fd: c_int, goes: Goes) -> Option<Rest> {
         }
         Entry::Fresh => table::clear(fd),
         Entry::Guest(behind) => guest::unname(fd, behind),
+        Entry::Candidate(_) | Entry::Nothing => {}
         // Who made it leave has yet to say what the number names next.
-        Entry::Leaving | Entry::Nothing => {}
+        Entry::Leaving => {}
     }
     set::numbers::number_closed(fd);
     rest

@@ -147,7 +147,7 @@ fn pass(fd: c_int, via: c_int) {
                 }
             }
         }
-        Entry::Candidate(candidate) => life::withdraw(fd, candidate),
+        Entry::Candidate(_) if !life::withdraw(fd) => pass(fd, via),
         Entry::Fresh => table::clear(fd),
         Entry::Set(set) => set::numbers::passed_on(set),
         _ => {}

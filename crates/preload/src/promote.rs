@@ -190,7 +190,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     if !text::is_clean() {
         if text::is_careful() {
             broker::stays(fd, candidate, Decline::OwnCalls);
-            table::clear(fd);
+            table::take_candidate(fd);
         }
         // Else the next call looks on.
         return;
@@ -200,13 +200,13 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         if tcp::is_tcp(fd) {
             start_over(fd);
         } else {
-            table::clear(fd);
+            table::take_candidate(fd);
         }
         return;
     }
     if settings::need_tcp(fd) {
         broker::stays(fd, candidate, Decline::Option);
-        table::clear(fd);
+        table::take_candidate(fd);
         return;
     }
     // Else another one holds it as soon as the kernel was asked.
@@ -340,7 +340,7 @@ fn declined(fd: c_int, id: u64, reason: Decline) {
         start_over(fd);
         return;
     }
-    table::clear(fd);
+    table::take_candidate(fd);
 }
 
 fn is_answer_to(fd: c_int, id: u64) -> bool {
@@ -358,9 +358,9 @@ fn handed_out(fd: c_int, handout: Handout, cookie: u64) {
     if attach(fd, &handout) {
         return;
     }
-    if let Err(handout) = handouts::keep(handout) {
+    if let Err(handout) = handouts::keep(handout, |id| is_answer_to(fd, id)) {
         handouts::refuse(&handout);
-        table::clear(fd);
+        table::take_candidate(fd);
     }
 }
 
@@ -394,14 +394,18 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     }
     let Some(conn) = Conn::attach(fd, handout) else {
         handouts::refuse(handout);
-        table::clear(fd);
+        table::take_candidate(fd);
         return true;
     };
     prepare(fd, conn);
     // Once it is in the table another thread may close it.
     let _pin = conn.pin_fresh();
     let closed = candidate.with_gate(true);
-    let is_alone = table::swap(fd, candidate, closed.0) && in_flight::is_clear(fd);
+    // Who forks, or makes a copy of it, from now on opens the gate again, and the entry is another one.
+    let is_alone = table::swap(fd, candidate, closed.0)
+        && !process::is_forking()
+        && is_alone(candidate)
+        && in_flight::is_clear(fd);
     // With nobody inside, what was counted is what the kernel counts, or some of it went past.
     let is_known = is_alone && has_seen_all(fd, conn);
     if !is_known || !table::swap(fd, closed, table::conn_raw(conn.address())) {

@@ -568,8 +568,19 @@ pub fn swap(fd: c_int, from: Candidate, to: u64) -> bool {
     })
 }
 
-/// Changes a candidate's entry by `f`; does nothing when it is no candidate any more.
+/// Changes a candidate's entry by `f`, and gives the entry before; does nothing when it is no candidate any
+/// more.
 pub fn change(fd: c_int, f: impl Fn(Candidate) -> Candidate) -> Option<Candidate> {
+    replace(fd, |candidate| f(candidate).0)
+}
+
+/// It is a candidate no more; gives its last entry. `None`: it was none. A connection that another thread
+/// has made of it meanwhile stays.
+pub fn take_candidate(fd: c_int) -> Option<Candidate> {
+    replace(fd, |_| 0)
+}
+
+fn replace(fd: c_int, f: impl Fn(Candidate) -> u64) -> Option<Candidate> {
     let cell = cell(fd)?;
     loop {
         let raw = cell.load(Ordering::Acquire);
@@ -577,8 +588,8 @@ pub fn change(fd: c_int, f: impl Fn(Candidate) -> Candidate) -> Option<Candidate
             return None;
         }
         let next = f(Candidate(raw));
-        if cell.compare_exchange_weak(raw, next.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return Some(next);
+        if cell.compare_exchange_weak(raw, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return Some(Candidate(raw));
         }
     }
 }
