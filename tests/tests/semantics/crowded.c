@@ -19,6 +19,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (int i = 0; i < CONNECTIONS; i++) {
 		connects(ends[i]);
+		talks_until(ends[i], 2 * (i + 1));
 		event.data.fd = ends[i][1];
 		if (epoll_ctl(set, EPOLL_CTL_ADD, ends[i][1], &event))
 			die("epoll_ctl", i);

@@ -44,3 +44,29 @@ static void connects(int ends[2])
 		setsockopt(ends[end], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	talks(ends);
 }
+
+/* How many ends of connections here have a ring. */
+static inline int rings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	int count = 0;
+
+	if (!maps)
+		die("maps", 0);
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, "yasmin-channel") != NULL;
+	fclose(maps);
+	return count;
+}
+
+/* Both ways, until `count` ends have a ring where the library is: on a busy machine the broker answers late. */
+static inline void talks_until(const int ends[2], int count)
+{
+	enum { TRIES = 500, NAP_US = 5000 };
+
+	for (int i = 0; i < TRIES && getenv("LD_PRELOAD") && rings() < count; i++) {
+		usleep(NAP_US);
+		talks(ends);
+	}
+}
