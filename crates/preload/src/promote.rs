@@ -418,7 +418,10 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         conn.discard();
         if is_unseen {
             handouts::refuse(handout);
-            broker::stays(fd, candidate, Decline::Unseen);
+            // Of one that this end has ended meanwhile the FIN counts as a byte that was acknowledged.
+            if tcp::is_plain_established(fd) {
+                broker::stays(fd, candidate, Decline::Unseen);
+            }
             life::leave_to_others(fd);
             return true;
         }

@@ -1,12 +1,30 @@
 //! What other threads do to a descriptor just while its connection gets a ring. In C, for threads.
 //!
-//! Holds: dup(2), fork(2).
+//! Holds: dup(2), fork(2), shutdown(2), yasmin(1).
 
-use yasmin_tests::lab::Knobs;
+use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::netns::Net;
 
-use crate::c::check_all_there;
+use crate::c::{check_all_there, compile};
 
 #[test]
 fn copies_and_forks_while_a_channel_is_attached() {
     check_all_there("attach_races", &[], &[Knobs::default()]);
+}
+
+/// An end that has been shut down stays TCP, and no bytes went past the library for that.
+#[test]
+fn an_end_while_a_channel_is_attached_has_no_false_reason() {
+    let folder = Folder::new();
+    let program = compile(&folder, "ended_early", &["ended_early.c"], &[]);
+    let lab = Lab::new(Net::Loopback, Knobs::default());
+    let mut process = lab.start("ended_early", &lab.a, &program, &[]);
+    assert_eq!(process.next_line().as_deref(), Some("all there"));
+    let status = lab.status().unwrap();
+    let is_false = |reason: &String| reason.contains("past");
+    let told =
+        status.connections.iter().filter_map(|one| one.reason.as_ref()).find(|one| is_false(one));
+    assert_eq!(told, None, "{status:#?}");
+    process.say("");
+    process.finish();
 }

@@ -15,7 +15,7 @@ static _Noreturn void die(const char *what, long a)
 }
 
 /* Both ways in turn. */
-static void talks(const int ends[2])
+static inline void talks(const int ends[2])
 {
 	enum { TRIPS = 60, BYTES = 64 };
 	char bytes[BYTES] = { 0 };
@@ -27,7 +27,7 @@ static void talks(const int ends[2])
 				die("warm", i);
 }
 
-static void connects(int ends[2])
+static inline void opens(int ends[2])
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(at);
@@ -42,6 +42,11 @@ static void connects(int ends[2])
 	close(listener);
 	for (int end = 0; end < 2; end++)
 		setsockopt(ends[end], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+static inline void connects(int ends[2])
+{
+	opens(ends);
 	talks(ends);
 }
 
