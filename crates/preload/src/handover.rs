@@ -98,8 +98,9 @@ pub fn before_fork(conn: &'static Conn, fd: c_int) {
         return;
     }
     conn.park_for_good(fd);
-    conn.settle(fd);
-    if !life::retires_drained(conn, fd) {
+    if !life::retires_drained(conn, fd)
+        && let Some(_pin) = conn.pin(fd)
+    {
         let _ = residue_for(conn, fd, true, holders::reads_alone(&conn.side().rx));
     }
 }
@@ -231,6 +232,7 @@ pub fn exec_failed() {
     set::exec_failed();
     for fd in 0..table::end() {
         if let Entry::Conn(conn) = entry::of_lender(fd)
+            && let Some(_pin) = conn.pin(fd)
             && conn.holding.handed.is_of(walk)
         {
             takes_back(conn, fd);
@@ -280,10 +282,10 @@ fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Imag
     if life::withdraw(fd) {
         return;
     }
-    conn.settle(fd);
     if life::retires_drained(conn, fd) {
         return;
     }
+    let Some(_pin) = conn.pin(fd) else { return };
     let image = image();
     if image == Image::Missing {
         return;

@@ -14,42 +14,53 @@ use crate::{broker, handouts, holders, process, residue, set, sys, table, tcp};
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
 pub fn unname(conn: &'static Conn, fd: c_int, goes: Goes) -> Option<Rest> {
-    conn.number_goes(fd, goes);
-    if conn.has_many_names() {
+    {
         // Another thread may close the last of them meanwhile.
-        let pin = conn.pin(fd);
-        conn.one_less_name();
-        goes.clear(fd);
-        if pin.is_some() && conn.is_slept_on() {
-            goes.await_sleepers();
+        let Some(_pin) = conn.pin(fd) else {
+            goes.clear(fd);
+            return None;
+        };
+        conn.number_goes(fd, goes);
+        if conn.gives_up_name() {
+            goes.clear(fd);
+            if conn.is_slept_on() {
+                goes.await_sleepers();
+            }
+            let other = (0..table::end()).find(|&at| conn.is_at(at));
+            let other = other.unwrap_or(-1);
+            if conn.fd() == fd {
+                conn.set_fd(other);
+            }
+            if other >= 0 {
+                set::numbers::number_orphaned(fd, other);
+            }
+            return None;
         }
-        drop(pin);
-        let other = (0..table::end()).find(|&at| conn.is_at(at));
-        let other = other.unwrap_or(-1);
-        if conn.fd() == fd {
-            conn.set_fd(other);
-        }
-        if other >= 0 {
-            set::numbers::number_orphaned(fd, other);
-        }
-        return None;
     }
     release(conn, fd, goes)
 }
 
 /// Every descriptor that names it becomes plain TCP, as the kernel has it.
-pub fn retire(conn: &'static Conn, fd: c_int) {
-    conn.settle(fd);
-    residue::drained(conn, fd);
-    for at in 0..table::end() {
-        if at != fd && conn.is_at(at) {
-            conn.one_less_name();
-            table::clear(at);
-            set::numbers::leave(at);
+fn retire(conn: &'static Conn, fd: c_int) {
+    let rest = {
+        let Some(_pin) = conn.pin(fd) else { return };
+        // Of several threads one does it.
+        if conn.holding.retires.swap(1, Ordering::SeqCst) != 0 {
+            return;
         }
-    }
-    conn.set_fd(fd);
-    drop(release(conn, fd, Goes::Unseen));
+        if let Ok(_rx) = conn.lock_rx(fd) {
+            residue::drained(conn, fd);
+        }
+        for at in 0..table::end() {
+            if at != fd && table::take_conn(at, conn.address()) {
+                conn.gives_up_name();
+                set::numbers::leave(at);
+            }
+        }
+        conn.set_fd(fd);
+        release(conn, fd, Goes::Unseen)
+    };
+    drop(rest);
 }
 
 /// It is gone from the table.
@@ -60,6 +71,12 @@ fn release(conn: &'static Conn, fd: c_int, goes: Goes) -> Option<Rest> {
         goes.clear(fd);
         return None;
     };
+    if conn.has_many_names() {
+        // Duplicated meanwhile.
+        drop(tx);
+        drop(rx);
+        return unname(conn, fd, goes);
+    }
     conn.reset_if_passed_by(fd);
     // The peer looks at the kernel for the end.
     let _ = conn.sender().park();
@@ -212,9 +229,11 @@ fn lay_ghosts() {
     }
 }
 
-/// Plain TCP, if nothing is unread. Parked for good.
+/// The kernel has its settings, and if nothing is unread it is plain TCP. Parked for good. False: something is.
 pub fn retires_drained(conn: &'static Conn, fd: c_int) -> bool {
     {
+        let Some(_pin) = conn.pin(fd) else { return true };
+        conn.settle(fd);
         let Ok(_rx) = conn.lock_rx(fd) else { return true };
         if conn.is_unread() || conn.receiver().is_broken() {
             return false;

@@ -15,7 +15,7 @@ use yasmin_channel::residue::MARK;
 use yasmin_channel::side::FOREIGN;
 use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, ToBroker};
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Unlocked};
 use crate::entry::{self, Entry};
 use crate::request::{Answer, Request};
 use crate::sys::{self, MsgHdr, SO_PEERCRED, SOL_SOCKET, call};
@@ -131,11 +131,11 @@ fn pass(fd: c_int, via: c_int) {
         Entry::Conn(conn) => {
             process::refresh();
             life::leave_to_others(fd);
-            if !conn.is_at(fd) {
-                return;
-            }
-            conn.settle(fd);
-            if !life::retires_drained(conn, fd) {
+            // Other threads may drain it meanwhile, and be done with it.
+            if conn.is_at(fd)
+                && !life::retires_drained(conn, fd)
+                && let Some(_pin) = conn.pin(fd)
+            {
                 residue::note_passed();
                 if conn.has_moved() {
                     // Whoever reads it would do so behind a gap.
@@ -255,6 +255,7 @@ fn leave_once(conn: &Conn, fd: c_int, number: c_int) -> Left {
 
 fn take_back(fd: c_int) {
     if let Entry::Conn(conn) = entry::get(fd)
+        && let Some(_pin) = conn.pin(fd)
         && residue::lowat(fd) == Some(MARK)
         && let Claimed::Residue { memfd, left } = claim(fd)
     {
@@ -274,10 +275,7 @@ fn take(fd: c_int, sender: &mut Sender) {
     }
     let may_be_known = residue::has_passed() || conn::any_is_shared();
     let cookie = if may_be_known { tcp::cookie(fd) } else { None };
-    let holder = cookie.and_then(holder_of);
-    if let Some(conn) = holder {
-        entry::name(conn, fd);
-    }
+    let holder = cookie.and_then(|cookie| named_as_holder(cookie, fd));
     if !sender.is_trusted() {
         return;
     }
@@ -292,20 +290,23 @@ fn take(fd: c_int, sender: &mut Sender) {
         return tcp::reset(fd);
     }
     let Some(cookie) = tcp::cookie(fd) else { return };
-    let (memfd, left) = match claim(fd) {
+    let (memfd, left) = match claim_marked(fd) {
         Claimed::Residue { memfd, left } => (memfd, left),
+        Claimed::Nothing if holder.is_some() => return,
+        // Whoever passed this one on had nothing unread, and who got another one has claimed that.
+        Claimed::Nothing if residue::lowat(fd) != Some(MARK) => return promote::begin_handed(fd),
         // Not claimed in time, or not for this process. What is unread is the giver's affair, who
         // may be gone: a reset is an error that the program knows, a gap is none.
-        Claimed::Nothing if holder.is_none() => return tcp::reset(fd),
-        Claimed::Nothing => return,
+        Claimed::Nothing => return tcp::reset(fd),
         Claimed::Late => {
             sender.is_broker_late = true;
             return tcp::reset(fd);
         }
     };
     residue::note_passed();
-    let settings = match holder {
-        Some(conn) => residue::own(conn, conn.fd(), memfd),
+    let settings = match holder.and_then(|conn| Some((conn, conn.pin(fd)?))) {
+        Some((conn, _pin)) => residue::own(conn, fd, memfd),
+        // Also where another thread has drained it meanwhile.
         None => residue::adopt_for(fd, memfd, cookie),
     };
     unmark(fd, left, settings);
@@ -323,6 +324,21 @@ enum Claimed {
     },
     Nothing,
     Late,
+}
+
+/// What the broker has for `fd`, which is marked. Of several that get the socket at the same time another one
+/// may have claimed the last, and takes the mark off: it is waited for a little.
+fn claim_marked(fd: c_int) -> Claimed {
+    const TRIES: u32 = 40;
+    for _ in 1..TRIES {
+        let claimed = claim(fd);
+        if !matches!(claimed, Claimed::Nothing) || residue::lowat(fd) != Some(MARK) {
+            return claimed;
+        }
+        // SAFETY: no memory involved: a sleep of a millisecond.
+        unsafe { call!(poll, 0, 0, 1) };
+    }
+    claim(fd)
 }
 
 /// What the broker has for `fd`.
@@ -346,6 +362,7 @@ fn unmark(fd: c_int, left: u64, own: Option<residue::Settings>) {
     if left == 0 {
         let own = own.unwrap_or(residue::Settings { lowat: 0, linger: 0 });
         if let Entry::Conn(conn) = entry::get(fd)
+            && let Some(_pin) = conn.pin(fd)
             && conn.side().rx.foreign.load(Ordering::SeqCst) & FOREIGN == 0
         {
             filter::lets_through(conn, fd);
@@ -355,10 +372,19 @@ fn unmark(fd: c_int, left: u64, own: Option<residue::Settings>) {
     }
 }
 
-/// What this process has of the socket already.
-fn holder_of(cookie: u64) -> Option<&'static Conn> {
-    (0..table::end()).find_map(|at| match entry::get(at) {
-        Entry::Conn(conn) if tcp::cookie(at) == Some(cookie) => Some(conn),
+/// What this process has of the socket already, and `fd` names now, too.
+fn named_as_holder(cookie: u64, fd: c_int) -> Option<&'static Conn> {
+    let holder = |at| match entry::get(at) {
+        Entry::Conn(conn) if tcp::cookie(at) == Some(cookie) => Some((conn, at)),
         _ => None,
-    })
+    };
+    while let Some((conn, at)) = (0..table::end()).find_map(holder) {
+        let lock = conn.lock_rx(at);
+        // Another thread may be done with it.
+        if !matches!(lock, Err(Unlocked::Gone)) {
+            entry::name(conn, fd);
+            return Some(conn);
+        }
+    }
+    None
 }

@@ -27,8 +27,7 @@ static FRESH: [AtomicPtr<c_void>; OPENED] =
 /// fdopen made `stream` of a connection, to read: before its first read it gets what is unread.
 pub fn opened(fd: c_int, stream: *mut c_void) {
     let Entry::Conn(conn) = entry::get(fd) else { return };
-    conn.settle(fd);
-    if stream.is_null() || life::retires_drained(conn, fd) {
+    if life::retires_drained(conn, fd) || stream.is_null() {
         return;
     }
     let null = core::ptr::null_mut();
@@ -115,7 +114,6 @@ fn pour(stream: *mut c_void, width: Width) {
         if let Entry::Conn(conn) = entry::get(fd)
             && is_empty(stream)
         {
-            conn.settle(fd);
             if !life::retires_drained(conn, fd)
                 && (width == Width::Wide || pour_all(conn, fd, stream).is_none())
             {

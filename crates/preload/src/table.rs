@@ -580,6 +580,14 @@ pub fn take_candidate(fd: c_int) -> Option<Candidate> {
     replace(fd, |_| 0)
 }
 
+/// The connection at `address` is named by `fd` no more. False: it was not, or another thread was first.
+pub fn take_conn(fd: c_int, address: usize) -> bool {
+    cell(fd).is_some_and(|cell| {
+        let from = conn_raw(address);
+        cell.compare_exchange(from, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
 fn replace(fd: c_int, f: impl Fn(Candidate) -> u64) -> Option<Candidate> {
     let cell = cell(fd)?;
     loop {

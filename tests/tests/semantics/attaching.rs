@@ -1,6 +1,6 @@
-//! What other threads do to a descriptor just while its connection gets a ring. In C, for threads.
+//! What other threads do to a connection while it gets a ring, and afterwards. In C, for threads.
 //!
-//! Holds: dup(2), fork(2), shutdown(2), yasmin(1).
+//! Holds: dup(2), fork(2), shutdown(2), unix(7), vfork(2), yasmin(1).
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
@@ -27,4 +27,34 @@ fn an_end_while_a_channel_is_attached_has_no_false_reason() {
     assert_eq!(told, None, "{status:#?}");
     process.say("");
     process.finish();
+}
+
+#[track_caller]
+fn storm(whats: &[&str]) {
+    let at_once = || Knobs { promote_wait_ms: Some(20), ..Knobs::at_once() };
+    for (seed, knobs) in [Knobs::default(), at_once(), at_once().chaos(100, 3)].iter().enumerate() {
+        let seed = seed.to_string();
+        let words: Vec<_> = [seed.as_str(), "6"].iter().chain(whats).copied().collect();
+        check_all_there("storm", &words, std::slice::from_ref(knobs));
+    }
+}
+
+#[test]
+fn a_storm_of_passing() {
+    storm(&["pass"]);
+}
+
+#[test]
+fn a_storm_of_copies() {
+    storm(&["copy", "replace", "options"]);
+}
+
+#[test]
+fn a_storm_of_forks() {
+    storm(&["fork", "vfork", "options"]);
+}
+
+#[test]
+fn a_storm_of_all() {
+    storm(&["copy", "pass", "fork", "vfork", "replace", "options", "fresh"]);
 }

@@ -97,8 +97,10 @@ impl Conn {
         self.fds.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn one_less_name(&self) {
-        self.fds.fetch_sub(1, Ordering::Relaxed);
+    /// One descriptor less names it. False: it is the last one, and remains.
+    pub fn gives_up_name(&self) -> bool {
+        let less = |count: u32| (count > 1).then_some(count.wrapping_sub(1));
+        self.fds.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
     }
 
     /// The descriptor for asking the kernel is another one from now on; -1: none.

@@ -173,6 +173,8 @@ pub struct Holding {
     pub residue: AtomicI32,
     /// How this process stopped to count as a holder; 0: it counts.
     pub left: AtomicU32,
+    /// Not 0: a thread makes plain TCP of it.
+    pub retires: AtomicU32,
     /// See `handover`.
     pub handed: Handed,
 }
@@ -183,6 +185,7 @@ pub const LEFT_COUNTED: u32 = 2;
 impl Holding {
     pub fn reset(&self) {
         zero([&self.shared, &self.attacher_pid, &self.plain, &self.left]);
+        self.retires.store(0, Ordering::Relaxed);
         self.residue.store(0, Ordering::Relaxed);
         self.handed.reset();
     }

@@ -26,7 +26,6 @@ fn left(fd: c_int) -> Option<&'static Conn> {
     process::refresh();
     life::leave_to_others(fd);
     let Entry::Conn(conn) = entry::get(fd) else { return None };
-    conn.settle(fd);
     (!life::retires_drained(conn, fd) && recv::before_tcp(conn, fd) > 0).then_some(conn)
 }
 
