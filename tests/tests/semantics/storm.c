@@ -2,11 +2,14 @@
  * Several threads send and receive numbered messages on a few connections, in many ways, while others copy the
  * descriptors, pass them on, fork, and close what they made. Every message arrives whole and in its place.
  *
- *   storm SEED SECONDS WHAT...        WHAT: what the others do, of copy pass fork vfork replace options fresh
+ *   storm SEED SECONDS WHAT...        WHAT: what the others do, of copy pass fork vfork replace options fresh shell, and
+ *                                     spawn, start, lend: a program sends and receives by the descriptor in turn
+ *   storm program FD SENT RECEIVED COUNT SEED   that program: it sends one message and receives COUNT
  */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/time.h>
@@ -232,6 +235,62 @@ static pid_t vforked(void)
 	return child;
 }
 
+extern char **environ;
+
+static pid_t begins(const char *how, char **words)
+{
+	pid_t child;
+
+	if (!strcmp(how, "spawn"))
+		return posix_spawn(&child, "/proc/self/exe", NULL, NULL, words, environ) ? -1 : child;
+	child = strcmp(how, "lend") ? fork() : vfork();
+	if (!child) {
+		execv("/proc/self/exe", words);
+		_exit(1);
+	}
+	return child;
+}
+
+/* A program has the end for a while: it sends one message and receives what was sent by now. */
+static void program_uses(const char *how, struct pair *pair, int end, unsigned *seed)
+{
+	struct direction *out = &pair->directions[end], *in = &pair->directions[!end];
+	char words[5][12];
+	char *argv[] = { "storm", "program", words[0], words[1], words[2], words[3], words[4], NULL };
+
+	pthread_mutex_lock(&out->sends);
+	pthread_mutex_lock(&in->receives);
+	unsigned count = __atomic_load_n(&in->sent, __ATOMIC_ACQUIRE) - in->received;
+	unsigned numbers[] = { (unsigned)pair->ends[end], out->sent, in->received, count, (unsigned)rand_r(seed) };
+
+	for (int i = 0; i < 5; i++)
+		snprintf(words[i], sizeof(words[i]), "%u", numbers[i]);
+	if (out->sent - out->received < UNDER_WAY) {
+		pid_t child = begins(how, argv);
+		int status;
+
+		if (child < 0 || waitpid(child, &status, 0) != child || status)
+			die("program", status);
+		in->received += count;
+		__atomic_store_n(&out->sent, out->sent + 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&in->receives);
+	pthread_mutex_unlock(&out->sends);
+}
+
+static int program(char **words)
+{
+	int fd = atoi(words[0]);
+	unsigned number = (unsigned)atoi(words[1]), first = (unsigned)atoi(words[2]), count = (unsigned)atoi(words[3]);
+	unsigned seed = (unsigned)strtoul(words[4], NULL, 10);
+	struct direction out = { .sent = number }, in = { .sent = first + count, .received = first };
+
+	says(&out, fd, &seed);
+	while (in.received != in.sent)
+		hears(&in, fd, &seed);
+	return 0;
+}
+
 static void does(const char *what, struct pair *pair, int end, unsigned *seed)
 {
 	int fd = pair->ends[end], copy = -1, one = 1;
@@ -250,6 +309,11 @@ static void does(const char *what, struct pair *pair, int end, unsigned *seed)
 		dup2(fd, REPLACED + rand_r(seed) % REPLACEABLE);
 	else if (!strcmp(what, "fresh"))
 		fresh();
+	else if (!strcmp(what, "shell")) {
+		if (system("exit 0"))
+			die("system", 0);
+	} else if (!strcmp(what, "spawn") || !strcmp(what, "start") || !strcmp(what, "lend"))
+		program_uses(what, pair, end, seed);
 	else if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) ||
 		 setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)))
 		die("setsockopt", fd);
@@ -308,6 +372,9 @@ static void ends(struct pair *pair, unsigned *seed)
 
 int main(int argc, char **argv)
 {
+	if (!strcmp(argv[1], "program"))
+		return program(argv + 2);
+
 	unsigned seed = (unsigned)atoi(argv[1]);
 	time_t until = time(NULL) + atoi(argv[2]);
 
