@@ -84,9 +84,13 @@ pub fn before_exec(image: impl Fn() -> Image) {
 /// It costs the connection its ring for good. So those that an exec would close and that lie in an epoll set keep
 /// it: a server with such a set, which forks with many of them unread, does not give them to other programs.
 pub fn before_fork(conn: &'static Conn, fd: c_int) {
+    becomes_residue(conn, fd, || closes_on_exec(fd) && set::numbers::watches(fd));
+}
+
+/// What is unread does, unless it `is_kept`.
+fn becomes_residue(conn: &'static Conn, fd: c_int, is_kept: impl Fn() -> bool) {
     let lock = || conn.lock_rx(fd).ok().map(|rx| (rx, conn.receiver()));
     let is_kernels = || lock().is_none_or(|(_rx, receiver)| is_kernels(&receiver));
-    let is_kept = || closes_on_exec(fd) && set::numbers::watches(fd);
     if process::is_sandboxed() || is_kernels() || is_kept() {
         return;
     }
@@ -113,10 +117,17 @@ pub fn before_start(image: impl Fn() -> Image) {
 }
 
 /// Before vfork. The child's numbers are its own, so what it may leave to another program is told
-/// to the kernel now.
+/// to the kernel now, and what is unread, and an exec does not close, becomes a residue of this process's: one that
+/// the child made would be nobody's here, and the next child would take it away from the first.
 pub extern "C" fn before_vfork() {
     process::refresh();
     set::before_start(closes_on_exec);
+    let end = if process::is_borrowed() { 0 } else { table::end() };
+    for fd in 0..end {
+        if let Entry::Conn(conn) = entry::get(fd) {
+            becomes_residue(conn, fd, || closes_on_exec(fd));
+        }
+    }
     // Last: whatever asks who runs takes it back.
     process::before_lending();
 }
@@ -160,7 +171,9 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
                 life::withdraw(fd);
             }
             Entry::Conn(conn) => {
-                if let Some(number) = residue::of(conn) {
+                if let Some(number) = residue::of(conn)
+                    && !conn.holding.handed.is_leaving()
+                {
                     residue::set_inherited(number, false);
                 }
             }
@@ -335,10 +348,11 @@ pub fn residue_for(
     is_own: bool,
     leaves_others: bool,
 ) -> Option<c_int> {
+    let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
+    // Under the locks: a second one would take what is unread away from whoever has the first.
     if let Some(number) = residue::of(conn) {
         return Some(number);
     }
-    let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
     if conn.has_moved() || !leaves_others && !conn.is_sole_holder() {
         return None;
     }
@@ -381,6 +395,9 @@ fn leaves(conn: &'static Conn, fd: c_int, way: Way) -> bool {
     let is_next_input = way == Way::Exec && is_input(conn);
     let leaves_others = is_next_input || holders::reads_alone(&conn.side().rx);
     let Some(number) = residue_for(conn, fd, is_own, leaves_others) else { return false };
+    if way == Way::Start {
+        conn.holding.handed.leaves();
+    }
     residue::set_inherited(number, true);
     true
 }

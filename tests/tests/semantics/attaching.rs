@@ -34,7 +34,7 @@ fn storm(whats: &[&str]) {
     let at_once = || Knobs { promote_wait_ms: Some(20), ..Knobs::at_once() };
     for (seed, knobs) in [Knobs::default(), at_once(), at_once().chaos(100, 3)].iter().enumerate() {
         let seed = seed.to_string();
-        let words: Vec<_> = [seed.as_str(), "6"].iter().chain(whats).copied().collect();
+        let words: Vec<_> = [seed.as_str(), "4"].iter().chain(whats).copied().collect();
         check_all_there("storm", &words, std::slice::from_ref(knobs));
     }
 }
@@ -57,4 +57,19 @@ fn a_storm_of_forks() {
 #[test]
 fn a_storm_of_all() {
     storm(&["copy", "pass", "fork", "vfork", "replace", "options", "fresh"]);
+}
+
+#[test]
+fn a_storm_of_programs_that_are_spawned() {
+    storm(&["spawn", "shell"]);
+}
+
+#[test]
+fn a_storm_of_programs_by_vfork() {
+    storm(&["lend", "copy"]);
+}
+
+#[test]
+fn a_storm_of_programs_by_fork() {
+    storm(&["start", "pass"]);
 }

@@ -202,6 +202,8 @@ pub struct Handed {
     pub lingers: AtomicU32,
     /// Not 0: a child that borrows this memory has it under a number of its own.
     pub lent: AtomicU32,
+    /// When a program was last about to be started with its residue.
+    leaving_second: AtomicU64,
 }
 
 impl Handed {
@@ -209,6 +211,18 @@ impl Handed {
     pub fn reset(&self) {
         self.begin(0);
         self.lent.store(0, Ordering::Relaxed);
+        self.leaving_second.store(0, Ordering::Relaxed);
+    }
+
+    /// A program is about to be started with its residue.
+    pub fn leaves(&self) {
+        self.leaving_second.store(clock::second(), Ordering::Relaxed);
+    }
+
+    /// Whether one may be about to be started by another thread: until then the residue is not taken back.
+    pub fn is_leaving(&self) -> bool {
+        const START_S: u64 = 2;
+        clock::second().wrapping_sub(self.leaving_second.load(Ordering::Relaxed)) <= START_S
     }
 
     pub fn is_lent(&self) -> bool {
