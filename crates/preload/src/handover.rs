@@ -84,13 +84,9 @@ pub fn before_exec(image: impl Fn() -> Image) {
 /// It costs the connection its ring for good. So those that an exec would close and that lie in an epoll set keep
 /// it: a server with such a set, which forks with many of them unread, does not give them to other programs.
 pub fn before_fork(conn: &'static Conn, fd: c_int) {
-    becomes_residue(conn, fd, || closes_on_exec(fd) && set::numbers::watches(fd));
-}
-
-/// What is unread does, unless it `is_kept`.
-fn becomes_residue(conn: &'static Conn, fd: c_int, is_kept: impl Fn() -> bool) {
     let lock = || conn.lock_rx(fd).ok().map(|rx| (rx, conn.receiver()));
     let is_kernels = || lock().is_none_or(|(_rx, receiver)| is_kernels(&receiver));
+    let is_kept = || closes_on_exec(fd) && set::numbers::watches(fd);
     if process::is_sandboxed() || is_kernels() || is_kept() {
         return;
     }
@@ -98,10 +94,14 @@ fn becomes_residue(conn: &'static Conn, fd: c_int, is_kept: impl Fn() -> bool) {
         conn.park_rx(&receiver);
         receiver.unread_bytes() > 0
     });
-    if !is_unread {
-        return;
+    if is_unread {
+        conn.park_for_good(fd);
+        becomes_residue(conn, fd);
     }
-    conn.park_for_good(fd);
+}
+
+/// What is unread. Parked for good.
+fn becomes_residue(conn: &'static Conn, fd: c_int) {
     if !life::retires_drained(conn, fd)
         && let Some(_pin) = conn.pin(fd)
     {
@@ -116,16 +116,18 @@ pub fn before_start(image: impl Fn() -> Image) {
     set::before_start(closes_on_exec);
 }
 
-/// Before vfork. The child's numbers are its own, so what it may leave to another program is told
-/// to the kernel now, and what is unread, and an exec does not close, becomes a residue of this process's: one that
-/// the child made would be nobody's here, and the next child would take it away from the first.
+/// Before vfork. The child's numbers are its own, so what it may leave to another program is told to the kernel
+/// now. What an exec leaves open is parked for good, and what is unread then becomes a residue of this process's:
+/// one that the child made would be nobody's here, and the next child would take it away from the first.
 pub extern "C" fn before_vfork() {
     process::refresh();
     set::before_start(closes_on_exec);
-    let end = if process::is_borrowed() { 0 } else { table::end() };
-    for fd in 0..end {
+    let is_not_asked = process::is_borrowed() || process::is_sandboxed();
+    let end = if is_not_asked { 0 } else { table::end() };
+    for fd in (0..end).filter(|&fd| table::is_stream(fd) && !closes_on_exec(fd)) {
+        life::leave_to_others(fd);
         if let Entry::Conn(conn) = entry::get(fd) {
-            becomes_residue(conn, fd, || closes_on_exec(fd));
+            becomes_residue(conn, fd);
         }
     }
     // Last: whatever asks who runs takes it back.

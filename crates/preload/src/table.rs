@@ -344,6 +344,11 @@ pub fn is_candidate(fd: c_int) -> bool {
     raw(fd) & KIND == KIND_CANDIDATE
 }
 
+/// Whether it is a candidate or a connection.
+pub fn is_stream(fd: c_int) -> bool {
+    matches!(raw(fd) & KIND, KIND_CANDIDATE | KIND_CONN) && !is_ghost(fd)
+}
+
 /// Whether it is a candidate whose gate is open.
 #[inline]
 pub fn is_open_candidate(fd: c_int) -> bool {
