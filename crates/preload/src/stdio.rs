@@ -113,12 +113,10 @@ fn pour(stream: *mut c_void, width: Width) {
         call_with(b"flockfile\0", stream);
         if let Entry::Conn(conn) = entry::get(fd)
             && is_empty(stream)
+            && !life::retires_drained(conn, fd)
+            && (width == Width::Wide || pour_all(conn, fd, stream).is_none())
         {
-            if !life::retires_drained(conn, fd)
-                && (width == Width::Wide || pour_all(conn, fd, stream).is_none())
-            {
-                tcp::reset(fd);
-            }
+            tcp::reset(fd);
         }
         call_with(b"funlockfile\0", stream);
     }
