@@ -31,6 +31,8 @@ enum {
 	HIGH = 300,
 	REPLACED = 400,
 	REPLACEABLE = 8,
+	/* In every second round the connections have rings before the others begin. */
+	WARM_US = 50000,
 };
 
 struct direction {
@@ -45,7 +47,7 @@ struct pair {
 };
 
 static struct pair pairs[PAIRS];
-static volatile int is_over;
+static volatile int is_over, is_warm;
 static char **whats;
 static unsigned what_count;
 
@@ -332,6 +334,8 @@ static void *disturbs(void *seeded)
 {
 	unsigned seed = (unsigned)(long)seeded;
 
+	if (is_warm)
+		usleep(WARM_US);
 	while (!is_over) {
 		struct pair *pair = &pairs[rand_r(&seed) % PAIRS];
 
@@ -387,6 +391,7 @@ int main(int argc, char **argv)
 		for (int i = 0; i < PAIRS; i++)
 			opens(pairs[i].ends);
 		is_over = 0;
+		is_warm = !is_warm;
 		for (int i = 0; i < 2 * THREADS; i++)
 			pthread_create(&threads[i], NULL, i % 2 ? disturbs : converses, (void *)(long)(seed += 77));
 		usleep(400000);
