@@ -394,6 +394,11 @@ impl Conn {
         self.side().rx.nonblocking.store(u32::from(on), Ordering::Relaxed);
     }
 
+    /// Its socket's.
+    pub fn cookie(&self) -> u64 {
+        self.cookie.load(Ordering::Relaxed)
+    }
+
     /// Whether other processes may hold it.
     pub fn is_shared(&self) -> bool {
         self.holding.shared.load(Ordering::Relaxed) != 0

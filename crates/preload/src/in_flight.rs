@@ -18,7 +18,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
-use crate::table::{self, Candidate};
+use crate::table::{self, Candidate, Way};
 use crate::{barrier, process, sys};
 
 /// A cache line each.
@@ -87,6 +87,21 @@ pub fn leave(fd: c_int, inside: Inside) {
         Inside::Marked(mark) => mark.store(0, Ordering::Release),
         Inside::Counted => leave_counted(fd),
     }
+}
+
+/// A call goes on in the kernel: `fd` had a channel until another thread made plain TCP, or a candidate, of it.
+pub fn goes_on(fd: c_int, way: Way, kernel: impl FnOnce() -> isize) -> isize {
+    let inside = enter(fd);
+    let ret = kernel();
+    let Some(inside) = inside else { return ret };
+    if ret > 0
+        && table::is_candidate(fd)
+        && let Some(counts) = table::counts(fd)
+    {
+        counts.add(ret as usize, way);
+    }
+    leave(fd, inside);
+    ret
 }
 
 /// As `enter`, for calls that are on several descriptors at once.

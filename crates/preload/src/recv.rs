@@ -17,8 +17,10 @@ use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EAGAIN, EINTR, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use crate::sys::{IoVec, MsgHdr, Ret, call};
+use crate::table::Way;
 use crate::{
-    clock, config, filter, holders, life, memory, offer, process, real, residue, set, spin, tcp,
+    clock, config, entry, filter, holders, in_flight, life, memory, offer, process, real, residue,
+    set, spin, tcp,
 };
 
 /// How often a receiver that only watches the ring looks at the kernel, in microseconds.
@@ -75,8 +77,9 @@ fn once(
         least_bytes,
     };
     let (handled, id) = (Handled::now(), conn.id.load(Ordering::Relaxed));
+    let cookie = conn.cookie();
     let io = Io { conn, fd, to, flags, sleep: Sleep::Recv, is_gone: false };
-    let mut call = Call { io, receive: Receive::new(asks), awaits: None, handled, id };
+    let mut call = Call { io, receive: Receive::new(asks), awaits: None, handled, id, cookie };
     let ret = spin::wait(&mut call);
     if call.io.is_gone {
         life::renew(conn, fd);
@@ -165,6 +168,8 @@ struct Call<'a> {
     /// The connection that the call began on: another thread may close it, and memory and
     /// number may serve another one by the time this call looks again.
     id: u64,
+    /// And its socket: who has made plain TCP of it has not closed that.
+    cookie: u64,
 }
 
 impl Call<'_> {
@@ -210,8 +215,7 @@ impl Call<'_> {
             self.io.libc_recv(done)
         };
         let Ok(_rx) = self.lock() else {
-            // Closed by another thread meanwhile; its memory is gone.
-            return answer(if done > 0 { done as Ret } else { ret });
+            return answer(if done > 0 { self.goes_on() } else { ret });
         };
         let conn = self.io.conn;
         let side = conn.side();
@@ -224,6 +228,29 @@ impl Call<'_> {
             side.rx.tcp_bytes.add(ret as u64);
         }
         self.receive.slept(&mut locked, ret)
+    }
+
+    /// Another thread has closed the number, or given the channel back: its memory is gone. In the second case a
+    /// call that has something, and waits for all, receives the rest from the kernel. Gives what it has in the end.
+    fn goes_on(&self) -> Ret {
+        let (fd, mut done) = (self.io.fd, self.receive.done);
+        let waits = self.io.flags & MSG_DONTWAIT == 0 && !tcp::is_nonblocking(fd);
+        while waits
+            && done < self.receive.asks.least_bytes
+            && !self.handled.is_past()
+            && entry::conn_of(fd).is_none()
+            && tcp::cookie(fd) == Some(self.cookie)
+            && tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO) > 0
+            && !tcp::is_at_error(fd)
+        {
+            let mut vectors = Vectors::new();
+            let pieces = self.io.to.rest(done, self.io.to.len_bytes - done, &mut vectors);
+            match usize::try_from(in_flight::goes_on(fd, Way::In, || self.io.recv_now(pieces))) {
+                Ok(len @ 1..) => done += len,
+                _ => break,
+            }
+        }
+        done as Ret
     }
 
     /// Naps until TCP has something, and leaves it there. `Part`: look again.
@@ -269,7 +296,7 @@ impl Interests for Call<'_> {
         match found {
             Ok(Found::Nothing) if done > before => Found::Part,
             Ok(found) => found,
-            Err(Unlocked::Gone) if done > 0 => answer(done as Ret),
+            Err(Unlocked::Gone) if done > 0 => answer(self.goes_on()),
             Err(Unlocked::Gone) => Found::Answer(None),
             // A handler's: there is nothing for it until its thread goes on.
             Err(Unlocked::Reentered) if self.io.blocks() => answer(-(EINTR as Ret)),

@@ -16,7 +16,10 @@ use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
 use crate::sys::{self, EAGAIN, EINTR, MSG_DONTWAIT, MSG_MORE, Ret, call};
-use crate::{clock, config, elsewhere, life, memory, real, recv, set, spin, tcp, text};
+use crate::table::Way;
+use crate::{
+    clock, config, elsewhere, entry, in_flight, life, memory, real, recv, set, spin, tcp, text,
+};
 
 /// How often a sender looks at the kernel's state of the connection, in microseconds.
 const LOOK_US: u64 = 1000;
@@ -80,11 +83,11 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
         return None;
     }
     let handled = Handled::now();
-    let id = conn.id.load(Ordering::Relaxed);
+    let (id, cookie) = (conn.id.load(Ordering::Relaxed), conn.cookie());
     // Whether it waits is not known before the lock is held.
     let send = Send::new(Asks { len_bytes: from.len_bytes(), blocks: false });
     let io = Io { conn, fd, from, flags, has_watched: false, is_gone: false };
-    let mut call = Call { io, send, handled, id };
+    let mut call = Call { io, send, handled, id, cookie };
     let ret = spin::wait(&mut call);
     if call.io.is_gone {
         life::renew(conn, fd);
@@ -112,6 +115,8 @@ struct Call<'a> {
     /// The connection that the call began on: another thread may close it, and memory and
     /// number may serve another one by the time this call looks again.
     id: u64,
+    /// And its socket: who has made plain TCP of it has not closed that.
+    cookie: u64,
 }
 
 impl Call<'_> {
@@ -119,6 +124,32 @@ impl Call<'_> {
         let conn = self.io.conn;
         let guard = conn.lock_tx(self.io.fd)?;
         if conn.id.load(Ordering::Relaxed) == self.id { Ok(guard) } else { Err(Unlocked::Gone) }
+    }
+
+    /// Another thread has closed the number, or given the channel back: its memory is gone. In the second case a
+    /// call that waits sends the rest by the kernel. Gives what it has sent in the end, `done` bytes by now.
+    fn goes_on(&self, mut done: usize) -> Ret {
+        let (fd, len_bytes) = (self.io.fd, self.io.from.len_bytes());
+        let waits = self.io.flags & MSG_DONTWAIT == 0 && !tcp::is_nonblocking(fd);
+        let flags = self.io.flags | MSG_DONTWAIT | sys::MSG_NOSIGNAL;
+        while waits
+            && done < len_bytes
+            && !self.handled.is_past()
+            && entry::conn_of(fd).is_none()
+            && tcp::cookie(fd) == Some(self.cookie)
+        {
+            let ret = in_flight::goes_on(fd, Way::Out, || self.io.kernel(done, flags));
+            match usize::try_from(ret) {
+                Ok(len) if len > 0 => {
+                    elsewhere::note_step();
+                    done += len;
+                }
+                _ if ret != -(EAGAIN as Ret) => break,
+                _ if tcp::sleep_until(fd, sys::POLLOUT, sys::SO_SNDTIMEO) > 0 => {}
+                _ => break,
+            }
+        }
+        done as Ret
     }
 
     /// One hold of the lock.
@@ -145,7 +176,7 @@ impl Interests for Call<'_> {
         match found {
             Ok(Found::Nothing) if done > before => Found::Part,
             Ok(found) => found,
-            Err(Unlocked::Gone) if done > 0 => answer(done as Ret),
+            Err(Unlocked::Gone) if done > 0 => answer(self.goes_on(done)),
             Err(Unlocked::Gone) => Found::Answer(None),
             Err(Unlocked::Reentered) => {
                 let sender = self.io.conn.sender();
@@ -207,7 +238,9 @@ impl Interests for Call<'_> {
             Source::File { .. } => self.io.kernel(done, self.io.flags),
         };
         let Ok(_guard) = self.lock() else {
-            return answer(if looks_again { done as Ret } else { self.send.result(ret) });
+            let sent = if looks_again { 0 } else { ret };
+            let all = done + usize::try_from(sent).unwrap_or(0);
+            return answer(if all > 0 { self.goes_on(all) } else { self.send.result(ret) });
         };
         let conn = self.io.conn;
         conn.side().tx.kernel_senders.fetch_sub(1, Ordering::SeqCst);

@@ -313,6 +313,13 @@ pub fn timeout(fd: c_int, option: c_int) -> Timeout {
     Timeout { ns: if ret < 0 || ns == 0 { -1 } else { ns } }
 }
 
+/// Whether the descriptor's calls do not wait.
+pub fn is_nonblocking(fd: c_int) -> bool {
+    // SAFETY: no memory involved.
+    let flags = unsafe { call!(fcntl, fd, sys::F_GETFL) };
+    flags & sys::O_NONBLOCK as isize != 0
+}
+
 /// Sleeps until one of `events` is there, in libc's poll: any handler ends it. Returns what
 /// poll found, or minus errno: EAGAIN after the socket's own timeout.
 pub fn sleep_until(fd: c_int, events: i16, option: c_int) -> Ret {

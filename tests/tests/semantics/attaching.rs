@@ -73,3 +73,16 @@ fn a_storm_of_programs_by_vfork() {
 fn a_storm_of_programs_by_fork() {
     storm(&["start", "pass"]);
 }
+
+/// A call that waits, and has something already, goes on by TCP.
+#[test]
+fn calls_are_whole_while_others_fork_and_start_programs() {
+    let at_once = || Knobs { promote_wait_ms: Some(20), ..Knobs::at_once() };
+    for how in ["fork", "vfork", "spawn", "dup"] {
+        check_all_there(
+            "unbroken",
+            &[how],
+            &[Knobs::default(), at_once(), at_once().chaos(100, 3)],
+        );
+    }
+}

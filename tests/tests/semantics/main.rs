@@ -48,6 +48,7 @@ mod unseen;
 mod vforked;
 mod waiting;
 mod ways;
+mod workers;
 
 use yasmin_tests::peer;
 use yasmin_tests::script::{Duo, compare, compare_waiting};
