@@ -231,20 +231,26 @@ impl Call<'_> {
     }
 
     /// Another thread has closed the number, or given the channel back: its memory is gone. In the second case a
-    /// call that has something, and waits for all, receives the rest from the kernel. Gives what it has in the end.
+    /// call that has something receives on from the kernel: what is there, since a program with an edge-triggered
+    /// set takes a short receive for the last, and for as long as it waits. Gives what it has in the end.
     fn goes_on(&self) -> Ret {
-        let (fd, mut done) = (self.io.fd, self.receive.done);
+        let (fd, mut done, asks) = (self.io.fd, self.receive.done, &self.receive.asks);
         let waits = self.io.flags & MSG_DONTWAIT == 0 && !tcp::is_nonblocking(fd);
-        while waits
-            && done < self.receive.asks.least_bytes
+        let is_ready = |done: usize| {
+            let is_short = waits && done < asks.least_bytes;
+            !is_short || tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO) > 0
+        };
+        // A peek would begin anew.
+        while done < asks.len_bytes
+            && !asks.peeks
             && !self.handled.is_past()
             && entry::conn_of(fd).is_none()
             && tcp::cookie(fd) == Some(self.cookie)
-            && tcp::sleep_until(fd, sys::POLLIN, sys::SO_RCVTIMEO) > 0
+            && is_ready(done)
             && !tcp::is_at_error(fd)
         {
             let mut vectors = Vectors::new();
-            let pieces = self.io.to.rest(done, self.io.to.len_bytes - done, &mut vectors);
+            let pieces = self.io.to.rest(done, asks.len_bytes - done, &mut vectors);
             match usize::try_from(in_flight::goes_on(fd, Way::In, || self.io.recv_now(pieces))) {
                 Ok(len @ 1..) => done += len,
                 _ => break,

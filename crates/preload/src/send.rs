@@ -126,14 +126,14 @@ impl Call<'_> {
         if conn.id.load(Ordering::Relaxed) == self.id { Ok(guard) } else { Err(Unlocked::Gone) }
     }
 
-    /// Another thread has closed the number, or given the channel back: its memory is gone. In the second case a
-    /// call that waits sends the rest by the kernel. Gives what it has sent in the end, `done` bytes by now.
+    /// Another thread has closed the number, or given the channel back: its memory is gone. In the second case the
+    /// kernel sends the rest: what it has room for, since a program with an edge-triggered set takes a short send for
+    /// a full socket, and all where the call waits. Gives what it has sent in the end, `done` bytes by now.
     fn goes_on(&self, mut done: usize) -> Ret {
         let (fd, len_bytes) = (self.io.fd, self.io.from.len_bytes());
         let waits = self.io.flags & MSG_DONTWAIT == 0 && !tcp::is_nonblocking(fd);
         let flags = self.io.flags | MSG_DONTWAIT | sys::MSG_NOSIGNAL;
-        while waits
-            && done < len_bytes
+        while done < len_bytes
             && !self.handled.is_past()
             && entry::conn_of(fd).is_none()
             && tcp::cookie(fd) == Some(self.cookie)
@@ -144,7 +144,7 @@ impl Call<'_> {
                     elsewhere::note_step();
                     done += len;
                 }
-                _ if ret != -(EAGAIN as Ret) => break,
+                _ if !waits || ret != -(EAGAIN as Ret) => break,
                 _ if tcp::sleep_until(fd, sys::POLLOUT, sys::SO_SNDTIMEO) > 0 => {}
                 _ => break,
             }
