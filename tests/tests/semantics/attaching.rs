@@ -1,6 +1,6 @@
 //! What other threads do to a connection while it gets a ring, and afterwards. In C, for threads.
 //!
-//! Holds: dup(2), fork(2), shutdown(2), unix(7), vfork(2), yasmin(1).
+//! Holds: dup(2), fork(2), shutdown(2), unix(7), vfork(2).
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
