@@ -106,6 +106,20 @@ static void asks_what_there_is(void)
 		die("what there is");
 }
 
+/* Whether the connection has a ring, where the library is. */
+static int has_ring(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	int found = !getenv("LD_PRELOAD");
+	char line[512];
+
+	while (maps && fgets(line, sizeof(line), maps))
+		found |= strstr(line, "yasmin-channel") != NULL;
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
 /* Its end is the process's: killed, or 0. */
 static _Noreturn void client(const struct sockaddr_in *at, const char *how)
 {
@@ -118,6 +132,12 @@ static _Noreturn void client(const struct sockaddr_in *at, const char *how)
 	if (connect(s, (const void *)at, sizeof(*at)))
 		die("connect");
 	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	/* On a busy machine the broker answers late. */
+	for (int i = 0; i < 500 && !has_ring(); i++) {
+		if (!round_trips(s, 100))
+			die("before the ring");
+		usleep(1000);
+	}
 	if (!round_trips(s, 1000))
 		die("before");
 	asks_what_there_is();
