@@ -51,14 +51,7 @@ fn counted(fd: c_int, inside: Inside, way: Way, kernel: impl FnOnce() -> isize) 
     if ret > 0 && matches!(way, Way::Out) {
         elsewhere::note_step();
     }
-    // Before it leaves: with nobody inside all is counted.
-    if ret > 0
-        && table::is_candidate(fd)
-        && let Some(counts) = table::counts(fd)
-    {
-        counts.add(ret as usize, way);
-    }
-    in_flight::leave(fd, inside);
+    in_flight::leave_with(fd, inside, way, ret);
     if let Entry::Candidate(candidate) = entry::get(fd) {
         promote::after_call(fd, candidate);
     }

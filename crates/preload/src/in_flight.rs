@@ -89,11 +89,9 @@ pub fn leave(fd: c_int, inside: Inside) {
     }
 }
 
-/// A call goes on in the kernel: `fd` had a channel until another thread made plain TCP, or a candidate, of it.
-pub fn goes_on(fd: c_int, way: Way, kernel: impl FnOnce() -> isize) -> isize {
-    let inside = enter(fd);
-    let ret = kernel();
-    let Some(inside) = inside else { return ret };
+/// The call ended with `ret`. What it moved is counted before it leaves: with nobody inside all is.
+#[inline]
+pub fn leave_with(fd: c_int, inside: Inside, way: Way, ret: isize) {
     if ret > 0
         && table::is_candidate(fd)
         && let Some(counts) = table::counts(fd)
@@ -101,6 +99,15 @@ pub fn goes_on(fd: c_int, way: Way, kernel: impl FnOnce() -> isize) -> isize {
         counts.add(ret as usize, way);
     }
     leave(fd, inside);
+}
+
+/// A call goes on in the kernel: `fd` had a channel until another thread made plain TCP, or a candidate, of it.
+pub fn goes_on(fd: c_int, way: Way, kernel: impl FnOnce() -> isize) -> isize {
+    let inside = enter(fd);
+    let ret = kernel();
+    if let Some(inside) = inside {
+        leave_with(fd, inside, way, ret);
+    }
     ret
 }
 
