@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_void};
 use crate::entry::{self, Entry};
 use crate::{
     broker, conn, guest, handouts, handover, holders, in_flight, life, lock, process, promote,
-    real, set, signals, table, text,
+    real, set, signals, stacks, table, text,
 };
 
 pub fn start() {
@@ -146,6 +146,7 @@ fn became_child() {
     conn::POOL.reset_lock();
     set::forget_in_child();
     signals::reset_lock();
+    stacks::forked();
     broker::forget_in_child();
     promote::reset();
     handouts::forget();

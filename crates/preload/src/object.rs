@@ -110,6 +110,7 @@ pub struct Header {
 
 pub const PT_LOAD: u32 = 1;
 pub const PT_DYNAMIC: u32 = 2;
+pub const PT_NOTE: u32 = 4;
 pub const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 pub const PT_GNU_RELRO: u32 = 0x6474_e552;
 pub const PF_X: u32 = 1;
@@ -221,6 +222,23 @@ impl Dynamic {
         let names = self.address(DT_STRTAB)?;
         // SAFETY: a place in the object's own strings, NUL-terminated.
         Some(unsafe { CStr::from_ptr((names + symbol.name as usize) as *const _) })
+    }
+
+    /// Whether it has `name` from another object.
+    pub fn imports(&self, name: &CStr) -> bool {
+        let count = match self.address(DT_GNU_HASH) {
+            // Those that it defines stand behind the others; the table's second word says where.
+            // SAFETY: the table's layout.
+            Some(table) => unsafe { *(table as *const u32).add(1) },
+            // SAFETY: as in `definition`.
+            None => match self.address(DT_HASH) {
+                Some(table) => unsafe { *(table as *const u32).add(1) },
+                None => 0,
+            },
+        };
+        (1..count as usize).any(|index| {
+            self.symbol(index).is_some_and(|one| !one.is_defined() && self.name(one) == Some(name))
+        })
     }
 
     /// Where it defines `name`.

@@ -67,6 +67,8 @@ fn is_on(fd: c_int, level: c_int, name: c_int, off: u32) -> bool {
     let (mut value, mut len) = (0u32, 4u32);
     // SAFETY: the kernel writes at most four bytes.
     let ret = unsafe { call!(getsockopt, fd, level, name, &raw mut value, &raw mut len) };
+    // A listener for MPTCP leaves 0 to what it accepts, and that waits for one byte, too.
+    let value = if name == sys::SO_RCVLOWAT { value.max(1) } else { value };
     if ret < 0 { !is_unknown(ret) } else { value != off }
 }
 

@@ -69,6 +69,9 @@ static DEEP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// So many objects were there from the start, and stay.
 static FIRST_ONES: AtomicUsize = AtomicUsize::new(0);
 
+/// Of an instruction that enters the kernel and is never reached; 0: none.
+static UNREACHED: AtomicUsize = AtomicUsize::new(0);
+
 struct Looked(UnsafeCell<Progress>);
 
 // SAFETY: used under LOCK alone.
@@ -167,6 +170,11 @@ pub fn start() {
         // SAFETY: as above.
         EXCEPTED[7].store(unsafe { ask(AT_SYSINFO_EHDR) }, Ordering::Relaxed);
     }
+}
+
+/// An instruction at this address that is never reached.
+pub fn except(at: usize) {
+    UNREACHED.store(at, Ordering::Relaxed);
 }
 
 /// Before a fork, until it is over: nobody looks. A look holds the dynamic linker's lock, and
@@ -539,6 +547,9 @@ fn look_through(
         // One byte more, for a pair across the border.
         let stretch = code.get(..(end + 1).min(code.len())).unwrap_or_default();
         match yasmin_text::next(stretch, *offset) {
+            Some(at) if text.address as usize + at == UNREACHED.load(Ordering::Relaxed) => {
+                *offset = at + 1;
+            }
             Some(at) if is_for_sockets(yasmin_text::judge(text, at, scratch), is_refused_uring) => {
                 return Seen::Calls;
             }

@@ -17,6 +17,7 @@
 mod decode;
 mod find;
 mod flow;
+pub mod go;
 mod number;
 mod unwind;
 

@@ -11,8 +11,20 @@ use crate::sys::{self, Sysno, call};
 use crate::{fork, handover, memory, promote, table, text};
 
 macro_rules! numbers {
-    ($($name:ident = $call:ident;)*) => { $(const $name: c_long = Sysno::$call as c_long;)* };
+    ($($name:ident = $call:ident;)*) => {
+        $(const $name: c_long = Sysno::$call as c_long;)*
+
+        /// For each number whether `concerns` has to be asked.
+        pub static MAY_CONCERN: [bool; NUMBERS] = {
+            let mut may = [false; NUMBERS];
+            $(may[$name as usize] = true;)*
+            may
+        };
+    };
 }
+
+/// One more than the highest number that anybody asks for.
+pub const NUMBERS: usize = 512;
 
 numbers! {
     READ = read;
@@ -26,6 +38,7 @@ numbers! {
     DUP = dup;
     DUP2 = dup2;
     SENDFILE = sendfile;
+    SOCKET = socket;
     CONNECT = connect;
     ACCEPT = accept;
     SENDTO = sendto;
@@ -39,11 +52,13 @@ numbers! {
     GETSOCKOPT = getsockopt;
     EXECVE = execve;
     FCNTL = fcntl;
+    EPOLL_CREATE = epoll_create;
     EPOLL_WAIT = epoll_wait;
     EPOLL_CTL = epoll_ctl;
     PPOLL = ppoll;
     EPOLL_PWAIT = epoll_pwait;
     ACCEPT4 = accept4;
+    EPOLL_CREATE1 = epoll_create1;
     DUP3 = dup3;
     RECVMMSG = recvmmsg;
     SENDMMSG = sendmmsg;
@@ -106,8 +121,9 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
             let word = |at: usize| memory::get((first as *const u64).wrapping_add(at)).unwrap_or(0);
             is_fork(word(0), word(5))
         }
-        POLL | SELECT | PSELECT | SPLICE | IO_SUBMIT | PIDFD_GETFD | FORK | CONNECT | ACCEPT
-        | EXECVE | EPOLL_CTL | PPOLL | ACCEPT4 | EXECVEAT | CLOSE_RANGE => true,
+        POLL | SELECT | PSELECT | SPLICE | IO_SUBMIT | PIDFD_GETFD | FORK | SOCKET | CONNECT
+        | ACCEPT | EXECVE | EPOLL_CREATE | EPOLL_CREATE1 | EPOLL_CTL | PPOLL | ACCEPT4
+        | EXECVEAT | CLOSE_RANGE => true,
         _ => false,
     }
 }
@@ -227,6 +243,7 @@ unsafe fn carry_out(
             GETSOCKOPT => {
                 descriptor::getsockopt(fd, b as c_int, c as c_int, d as *mut c_void, e as *mut u32)
             }
+            SOCKET => descriptor::socket(fd, b as c_int, c as c_int),
             CONNECT => descriptor::connect(fd, b as *const c_void, c as u32),
             ACCEPT => descriptor::accept(fd, b as *mut c_void, c as *mut u32),
             ACCEPT4 => descriptor::accept4(fd, b as *mut c_void, c as *mut u32, d as c_int),
@@ -237,6 +254,8 @@ unsafe fn carry_out(
             POLL => wait::poll(a as *mut _, b as u64, c as c_int),
             PPOLL => wait::ppoll(a as *mut _, b as u64, c as *const _, d as *const c_void),
             SELECT => wait::select(fd, b as *mut u64, c as *mut u64, d as *mut u64, e as *mut _),
+            EPOLL_CREATE => wait::epoll_create(fd),
+            EPOLL_CREATE1 => wait::epoll_create1(fd),
             EPOLL_CTL => wait::epoll_ctl(fd, b as c_int, c as c_int, d as *mut _),
             EPOLL_WAIT => wait::epoll_wait(fd, b as *mut _, c as c_int, d as c_int),
             EPOLL_PWAIT => {

@@ -171,13 +171,13 @@ pub unsafe extern "C" fn pselect(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: no memory involved.
     made_set(unsafe { real::epoll_create(size) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: no memory involved.
     made_set(unsafe { real::epoll_create1(flags) })
 }

@@ -1,0 +1,113 @@
+//! The library's own stacks, in each thread of a program whose own ones are too small: Go's (`go`).
+//!
+//! A block is four levels long and aligned to its length. A call runs on the highest free level, so that
+//! a signal handler's calls, on top of it, have the next one. The lowest level has the block's head and
+//! is nobody's. The thread's word says where the free levels end:
+//!
+//! | word | |
+//! |---|---|
+//! | 0 | no block yet |
+//! | 1 | its block is being mapped, by what the signal handler that sees this has interrupted |
+//! | the block | all levels are in use |
+//! | else | the top of the highest free one |
+//!
+//! A handler that comes in the second and third case makes its call without the library. (Go's handlers
+//! call nothing that concerns sockets.)
+//!
+//! Storey 1: system.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::lock::Lock;
+use crate::sys::{self, call};
+
+/// So much the library needs at most, with room to spare.
+pub const LEVEL: usize = 64 * 1024;
+pub const BLOCK: usize = 4 * LEVEL;
+/// What is mapped: a block wherever the kernel puts it.
+pub const MAPPED: usize = 2 * BLOCK;
+
+/// A block's head.
+#[repr(C)]
+pub struct Block {
+    /// Where the mapping begins.
+    mapping: *mut u8,
+    next: *mut Self,
+    /// Whose it is; 0: not noted yet.
+    tid: u32,
+    pid: u32,
+    /// The thread's word while a child goes on in its block.
+    pub word: usize,
+}
+
+static LOCK: Lock = Lock::new();
+static NOTED: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
+/// Under LOCK: how many are noted, and with how many those of ended threads are looked for.
+static COUNTS: Counts = Counts(UnsafeCell::new((0, FEW)));
+
+const FEW: usize = 64;
+
+struct Counts(UnsafeCell<(usize, usize)>);
+
+// SAFETY: used under LOCK alone.
+unsafe impl Sync for Counts {}
+
+/// Notes whose the block around `here` is, an address on one of its levels. Memory of threads that have
+/// ended goes back, when they are as many as those that live.
+pub fn note(here: usize) {
+    let block = (here & !(BLOCK - 1)) as *mut Block;
+    // SAFETY: the block around, whose head this thread alone writes.
+    if unsafe { (*block).tid } != 0 {
+        return;
+    }
+    // SAFETY: as above; NOTED's blocks are unmapped under LOCK alone.
+    unsafe {
+        (*block).pid = sys::getpid();
+        (*block).tid = sys::gettid();
+        let Some(_guard) = LOCK.acquire() else { return };
+        let (count, most) = &mut *COUNTS.0.get();
+        (*block).next = NOTED.load(Ordering::Relaxed);
+        NOTED.store(block, Ordering::Relaxed);
+        *count += 1;
+        if *count >= *most {
+            *count = give_back();
+            *most = FEW.max(2 * *count);
+        }
+    }
+}
+
+/// Unmaps what ended threads had; how many are left. Those of another process, whose memory
+/// this was before a fork, may be in use here.
+///
+/// # Safety
+/// Under LOCK.
+unsafe fn give_back() -> usize {
+    let pid = sys::getpid();
+    let mut left = 0;
+    let mut kept: *mut Block = core::ptr::null_mut();
+    let mut at = NOTED.load(Ordering::Relaxed);
+    while !at.is_null() {
+        // SAFETY: noted, so mapped; signal 0 only asks whether the thread is there.
+        unsafe {
+            let next = (*at).next;
+            let is_over =
+                (*at).pid == pid && call!(tgkill, pid, (*at).tid, 0) == -(sys::ESRCH as isize);
+            if is_over {
+                sys::unmap((*at).mapping, MAPPED);
+            } else {
+                (*at).next = kept;
+                kept = at;
+                left += 1;
+            }
+            at = next;
+        }
+    }
+    NOTED.store(kept, Ordering::Relaxed);
+    left
+}
+
+/// For a forked child.
+pub fn forked() {
+    LOCK.reset();
+}
