@@ -54,7 +54,7 @@ pub fn start() {
 unsafe fn divert(base: usize, headers: &'static [Header]) {
     let is_go = headers.iter().filter(|header| header.kind == PT_NOTE).any(|header| {
         // SAFETY: the program stays.
-        unsafe { header.bytes(base) }.is_some_and(is_go_note)
+        unsafe { header.bytes(base) }.is_some_and(has_go_note)
     });
     // SAFETY: as above.
     if !is_go
@@ -72,9 +72,28 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     }
 }
 
-/// Elf64_Nhdr, its name, and what the Go linker calls NT_GOBUILDID.
-fn is_go_note(note: &[u8]) -> bool {
-    note.get(8..16) == Some(b"\x04\0\0\0Go\0\0")
+/// Whether one of these notes (elf(5), Nhdr) is the Go linker's, with the program's build ID.
+fn has_go_note(mut notes: &[u8]) -> bool {
+    const HEAD: usize = 12;
+    const GO: (u32, &[u8]) = (4, b"Go\0\0");
+    loop {
+        let word = |at: usize| {
+            let bytes = notes.get(at..at + 4)?;
+            bytes.try_into().ok().map(u32::from_le_bytes)
+        };
+        let (Some(name_bytes), Some(text_bytes), Some(kind)) = (word(0), word(4), word(8)) else {
+            return false;
+        };
+        let name = notes.get(HEAD..HEAD + GO.1.len());
+        if (kind, name) == (GO.0, Some(GO.1)) {
+            return true;
+        }
+        let padded = |bytes: u32| (bytes as usize).next_multiple_of(4);
+        match notes.get(HEAD + padded(name_bytes) + padded(text_bytes)..) {
+            Some(rest) => notes = rest,
+            None => return false,
+        }
+    }
 }
 
 const PROT_READ: c_int = 1;
