@@ -64,7 +64,7 @@ pub const ALL: &[Runtime] = runtimes! {
     "grpc-sync", "gRPC's C core, Python's synchronous server", Grpc("sync"), 8, |_, _| build::grpc("sync");
     "grpc-aio", "gRPC's C core, Python's asyncio server", Grpc("aio"), 8, |_, _| build::grpc("aio");
     "node", "Node.js", Bytes, 200, |_, _| build::node();
-    "go", "Go's net", Bytes, 200, |folder, _| build::go(folder);
+    "go", "Go's net, with cgo", Bytes, 200, |folder, _| build::go(folder);
     "redis", "redis", Redis, 200, |folder, _| build::redis(folder);
 };
 

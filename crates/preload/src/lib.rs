@@ -104,7 +104,9 @@ static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = 
 static FINI: extern "C" fn() = fini;
 
 extern "C" fn fini() {
-    fork::exits();
+    if real::is_there() {
+        fork::exits();
+    }
 }
 
 extern "C" fn init(
@@ -112,6 +114,9 @@ extern "C" fn init(
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
+    if !real::is_there() {
+        return;
+    }
     real::resolve();
     trampoline::resolve();
     fault::start();

@@ -13,6 +13,37 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
+/// What the library is linked with: each name stands for libc's, and is null where a program has the
+/// library and no libc. (Go's linker makes such programs. Without this the dynamic linker would end them.)
+macro_rules! linked {
+    ($($name:ident)*) => {
+        $(core::arch::global_asm!(
+            concat!(".weak __real_", stringify!($name)),
+            concat!(".globl __wrap_", stringify!($name)),
+            concat!(".hidden __wrap_", stringify!($name)),
+            concat!(".type __wrap_", stringify!($name), ", @function"),
+            concat!("__wrap_", stringify!($name), ":"),
+            concat!("jmp qword ptr [rip + __real_", stringify!($name), "@GOTPCREL]"),
+        );)*
+    };
+}
+
+linked! { memcpy memmove memset bcmp strlen __errno_location }
+
+/// Whether there is a libc. Without one nothing of this library can run.
+pub fn is_there() -> bool {
+    let at: usize;
+    // SAFETY: an address; null where there is none.
+    unsafe {
+        core::arch::asm!(
+            "mov {at}, [rip + __real_memcpy@GOTPCREL]",
+            at = out(reg) at,
+            options(nostack, pure, readonly),
+        );
+    }
+    at != 0
+}
+
 const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
 
 /// The next definition of `name` (NUL-terminated) after this library's; null if there is none.

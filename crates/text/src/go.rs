@@ -2,7 +2,7 @@
 //!
 //! Go does not call libc's functions. All of its packages come to one function of its runtime,
 //! `Syscall6`, and a handful of others have an instruction of their own. They are written in
-//! assembly and have been the same, to the byte, since Go 1.19
+//! assembly and have been the same, to the byte, since Go 1.20
 //! (src/internal/runtime/syscall/linux/asm_linux_amd64.s, src/runtime/sys_linux_amd64.s,
 //! src/syscall/asm_linux_amd64.s). A later Go that writes them differently is not recognised, and
 //! its instructions are found as any program's are.
@@ -128,6 +128,18 @@ impl Shape {
     const fn len_bytes(&self) -> usize {
         SYSCALL.len() + self.next.len() + self.more_bytes
     }
+}
+
+/// Whether this text of a Go program has the function that all packages call.
+pub fn is_known(code: &[u8]) -> bool {
+    let mut from = 0;
+    while let Some(site) = next(code, from) {
+        if SHAPES[0].is_at(code, site.at) {
+            return true;
+        }
+        from = site.at + site.len_bytes;
+    }
+    false
 }
 
 /// The next such instruction of a Go program's text, at or after `from`.

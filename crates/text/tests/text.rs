@@ -295,3 +295,66 @@ proptest! {
         }
     }
 }
+
+mod go {
+    use yasmin_text::go::{Kind, Site, is_known, next};
+
+    /// The bytes of Go 1.26's functions, and the instruction's place.
+    const SYSCALL6: (&[u8], usize) = (
+        b"\x49\x89\xf2\x48\x89\xfa\x48\x89\xce\x48\x89\xdf\x0f\x05\x48\x3d\x01\xf0\xff\xff\x76\x15",
+        12,
+    );
+    const RAW_VFORK: (&[u8], usize) =
+        (b"\x48\x8b\x44\x24\x08\x41\x5c\x0f\x05\x41\x54\x48\x3d\x01\xf0\xff\xff\x76\x12", 7);
+    const WRITE1: (&[u8], usize) = (
+        b"\x48\x8b\x7c\x24\x08\x48\x8b\x74\x24\x10\x8b\x54\x24\x18\xb8\x01\0\0\0\x0f\x05\x89\x44\x24\x20\xc3",
+        19,
+    );
+    const CLONE: (&[u8], usize) = (b"\xb8\x38\0\0\0\x0f\x05\x48\x83\xf8\x00\x74\x05", 5);
+
+    fn all(code: &[u8]) -> Vec<Site> {
+        let mut from = 0;
+        core::iter::from_fn(|| {
+            let site = next(code, from)?;
+            from = site.at + site.len_bytes;
+            Some(site)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn functions_are_found_where_they_stand() {
+        let mut code = Vec::new();
+        let mut wanted = Vec::new();
+        for ((bytes, at), kind, len_bytes) in [
+            (WRITE1, Kind::Call, 6),
+            (CLONE, Kind::Thread, 6),
+            (RAW_VFORK, Kind::Call, 10),
+            (SYSCALL6, Kind::Call, 8),
+        ] {
+            assert_eq!(is_known(bytes), bytes == SYSCALL6.0);
+            code.resize(code.len() + 100, 0xcc);
+            wanted.push(Site { kind, at: code.len() + at, len_bytes });
+            code.extend_from_slice(bytes);
+        }
+        assert_eq!(all(&code), wanted);
+        assert!(is_known(&code));
+    }
+
+    #[test]
+    fn any_other_byte_makes_it_another_function() {
+        for (bytes, at) in [SYSCALL6, RAW_VFORK, WRITE1] {
+            let Site { len_bytes, .. } = next(bytes, 0).unwrap();
+            // The last byte that is moved may be a distance.
+            for changed in 0..at + len_bytes - 1 {
+                let mut other = bytes.to_vec();
+                other[changed] ^= 0x11;
+                assert_eq!(next(&other, 0), None, "byte {changed} of {bytes:x?}");
+            }
+            // Nor is half a function one.
+            for end in 0..at + len_bytes {
+                assert_eq!(next(&bytes[..end], 0), None);
+            }
+        }
+    }
+}

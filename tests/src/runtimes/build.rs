@@ -130,9 +130,10 @@ pub fn node() -> Option<Server> {
 pub fn go(folder: &Path) -> Option<Server> {
     let program = folder.join("go-echo");
     let compiler = find_or_say("go")?;
+    find_or_say("gcc")?;
     let mut command = Command::new(compiler);
     command.args(["build", "-o"]).arg(&program).arg(source("languages/echo.go"));
-    command.current_dir(folder).env("GO111MODULE", "off").env("CGO_ENABLED", "0");
+    command.current_dir(folder).env("GO111MODULE", "off").env("CGO_ENABLED", "1");
     compile(&mut command);
     Some(Server::new(program, &["listen"]))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use yasmin_tests::installed::find_or_say;
-use yasmin_tests::lab::{Knobs, Lab, artefact};
+use yasmin_tests::lab::{Folder, Knobs, Lab, artefact};
 use yasmin_tests::netns::Net;
 use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::status::Bytes;
@@ -88,25 +88,20 @@ fn perl() {
     echo(&perl, &[&source("echo.pl")], &[]);
 }
 
-/// Builds the Go program, with libc or without; `None` where there is no Go.
-fn go(folder: &Path, with_libc: bool) -> Option<PathBuf> {
+/// Builds a Go program of these sources, with libc or without; `None` where there is no Go, or what it
+/// needs to link with libc.
+fn go(folder: &Path, sources: &[&str], options: &[&str], with_libc: bool) -> Option<PathBuf> {
     let go = find_or_say("go")?;
-    let mut sources = vec![source("echo.go")];
     if with_libc {
-        sources.push(source("cgo.go"));
+        find_or_say("gcc")?;
     }
-    for source in &sources {
-        let name = Path::new(source).file_name()?;
-        fs::copy(source, folder.join(name)).unwrap();
-    }
-    let binary = folder.join("echo");
+    let binary = folder.join("program");
     let output = Command::new(go)
         .current_dir(folder)
-        .args(["build", "-o", "echo"])
-        .args(fs::read_dir(folder).unwrap().flatten().filter_map(|entry| {
-            let path = entry.path();
-            (path.extension()? == "go").then_some(path)
-        }))
+        .args(["build", "-o"])
+        .arg(&binary)
+        .args(options)
+        .args(sources.iter().map(|name| source(name)))
         .env("CGO_ENABLED", if with_libc { "1" } else { "0" })
         .env("GOCACHE", folder.join("cache"))
         .env("GO111MODULE", "off")
@@ -116,12 +111,37 @@ fn go(folder: &Path, with_libc: bool) -> Option<PathBuf> {
     Some(binary)
 }
 
-/// Go makes system calls by itself: its connections are right, and stay TCP, and the user is
-/// told so in one line.
+/// Go makes its system calls by itself. Where it is linked with libc, they are diverted.
+#[test]
+fn go_with_libc() {
+    let folder = Folder::new();
+    let Some(program) = go(folder.path(), &["echo.go"], &[], true) else { return };
+    echo(&program, &[], &[]);
+}
+
+/// Linked by the C compiler, as programs with C of their own are, and at any address.
+#[test]
+fn go_with_c_at_any_address() {
+    let folder = Folder::new();
+    let options = ["-buildmode=pie", "-ldflags=-s -w"];
+    let Some(program) = go(folder.path(), &["echo.go", "cgo.go"], &options, true) else { return };
+    echo(&program, &[], &[]);
+}
+
+/// With all that Go's runtime does beside.
+#[test]
+fn go_that_is_busy() {
+    let folder = Folder::new();
+    let Some(program) = go(folder.path(), &["busy.go"], &[], true) else { return };
+    echo(&program, &[], &[]);
+}
+
+/// Without libc its connections are right, and stay TCP, and the user is told so in one line.
 #[track_caller]
-fn told_and_plain(with_libc: bool, told: &str) {
+fn told_and_plain(options: &[&str], told: &str) {
     let lab = Lab::new(Net::Loopback, Knobs::at_once());
-    let Some(echo) = go(lab.folder.path(), with_libc) else { return };
+    let folder = lab.folder.path();
+    let Some(echo) = go(folder, &["echo.go"], options, false) else { return };
     let start = |name: &str, words: &[&str]| {
         let mut command = Command::new(artefact("yasmin"));
         command.args(["run", "--socket"]).arg(lab.socket()).arg("--no-broker");
@@ -151,11 +171,12 @@ fn told_and_plain(with_libc: bool, told: &str) {
 }
 
 #[test]
-fn go_with_libc() {
-    told_and_plain(true, "is a Go program, whose network calls do not go through libc");
+fn go_without_libc() {
+    told_and_plain(&[], "is a static Go program (without cgo), nothing can be preloaded");
 }
 
+/// It is loaded by the dynamic linker, and then has threads of its own kind.
 #[test]
-fn go_without_libc() {
-    told_and_plain(false, "is a static Go program, nothing can be preloaded");
+fn go_without_libc_at_any_address() {
+    told_and_plain(&["-buildmode=pie"], "is a Go program without cgo");
 }

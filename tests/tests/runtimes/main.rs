@@ -85,3 +85,9 @@ fn erlang() {
     // Its poller sleeps where two schedulers and the client take both CPUs.
     check("erlang-passive", 10);
 }
+
+/// Its system calls are its own, and are diverted.
+#[test]
+fn go() {
+    check("go", MUCH);
+}

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use object::elf;
-use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 use yasmin_image::{Library, Machine, Program};
 
@@ -17,7 +17,16 @@ pub struct Image {
     /// It names libraries that must be loaded with it.
     pub needs_libraries: bool,
     /// Built by the Go toolchain.
-    pub go: bool,
+    pub go: Option<Go>,
+}
+
+/// How a program of the Go toolchain's makes its system calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    /// Linked with libc (cgo), by instructions that the library diverts.
+    Diverted,
+    /// Otherwise: past the library.
+    Bare,
 }
 
 /// Reads `path`; `None` if it is no ELF file that makes sense.
@@ -52,8 +61,39 @@ where
         },
         interpreter,
         needs_libraries: dynamic.unwrap_or_default().iter().any(is_needed),
-        go: has_section(header, endian, data, b".note.go.buildid"),
+        go: has_section(header, endian, data, b".note.go.buildid")
+            .then(|| go(header, endian, data, segments)),
     })
+}
+
+/// By the same rule as the library: libc makes the program's threads, and the function that all packages
+/// call is known.
+fn go<'data, Elf, R>(
+    header: &Elf,
+    endian: Endianness,
+    data: R,
+    segments: &'data [Elf::ProgramHeader],
+) -> Go
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let makes_threads = || -> Option<bool> {
+        let sections = header.sections(endian, data).ok()?;
+        let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM).ok()?;
+        Some(symbols.iter().any(|symbol| {
+            let name = symbol.name(endian, symbols.strings());
+            symbol.is_undefined(endian) && name.is_ok_and(|name| name == b"pthread_create")
+        }))
+    };
+    let is_known = || {
+        segments
+            .iter()
+            .filter(|segment| segment.p_flags(endian) & elf::PF_X != 0)
+            .filter_map(|segment| segment.data(endian, data).ok())
+            .any(yasmin_text::go::is_known)
+    };
+    if makes_threads() == Some(true) && is_known() { Go::Diverted } else { Go::Bare }
 }
 
 /// A file stripped of its section table has none; that costs only the hint.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use yasmin_image::{MAX_SCRIPTS, Refusal, shebang};
 
-use super::elf::{self, Image};
+use super::elf::{self, Go, Image};
 use super::{lookup, privilege};
 
 /// What the kernel reads of a script to find its interpreter.
@@ -51,12 +51,16 @@ fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
     let refused = yasmin_image::loads(&image.as_program(), &library.as_library());
     let interpreter = image.interpreter.as_deref().unwrap_or_default();
     match refused {
-        Ok(()) if image.go => Verdict::ChildrenOnly(format!(
-            "{path} is a Go program, whose network calls do not go through libc"
+        Ok(()) if image.go == Some(Go::Bare) => Verdict::ChildrenOnly(format!(
+            "{path} is a Go program without cgo, or of a Go that is not known: its network calls go past libc"
         )),
         Ok(()) => Verdict::Accelerated,
         Err(Refusal::Static) => {
-            let kind = if image.go { "a static Go program" } else { "statically linked" };
+            let kind = if image.go.is_some() {
+                "a static Go program (without cgo)"
+            } else {
+                "statically linked"
+            };
             Verdict::ChildrenOnly(format!("{path} is {kind}, nothing can be preloaded"))
         }
         Err(Refusal::Machine) => {
