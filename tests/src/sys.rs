@@ -755,3 +755,22 @@ pub fn pass_from_3(command: &mut std::process::Command, numbers: Vec<c_int>) {
     // SAFETY: system calls only, on what the closure owns.
     unsafe { command.pre_exec(pass) };
 }
+
+/// Has `command` start its program where no memory that was writable may become executable. False: this kernel
+/// has no such thing (PR_SET_MDWE, Linux 6.3).
+pub fn deny_write_execute(command: &mut std::process::Command) -> bool {
+    use std::os::unix::process::CommandExt;
+    const PR_SET_MDWE: c_int = 65;
+    const PR_GET_MDWE: c_int = 66;
+    const REFUSE_EXEC_GAIN: c_int = 1;
+    // SAFETY: no pointers.
+    if unsafe { libc::prctl(PR_GET_MDWE, 0, 0, 0, 0) } < 0 {
+        return false;
+    }
+    // SAFETY: no pointers.
+    let deny =
+        || check_int(unsafe { libc::prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0) }).map(drop);
+    // SAFETY: a system call only.
+    unsafe { command.pre_exec(deny) };
+    true
+}

@@ -52,23 +52,26 @@ pub fn start() {
 /// # Safety
 /// The program's own base and headers.
 unsafe fn divert(base: usize, headers: &'static [Header]) {
-    let is_go = headers.iter().filter(|header| header.kind == PT_NOTE).any(|header| {
+    let is_loaded = |header: &&Header| {
+        let at = base.wrapping_add(header.address);
+        headers.iter().any(|segment| segment.holds(base, at))
+    };
+    let mut notes = headers.iter().filter(|header| header.kind == PT_NOTE).filter(is_loaded);
+    let is_go = notes.any(|header| {
         // SAFETY: the program stays.
         unsafe { header.bytes(base) }.is_some_and(has_go_note)
     });
     // SAFETY: as above.
-    if !is_go
-        || !unsafe { Dynamic::of(base, headers) }.is_some_and(|it| it.imports(c"pthread_create"))
-    {
+    let program = unsafe { Dynamic::of(base, headers) };
+    if !is_go || !program.is_some_and(|it| it.imports(c"pthread_create")) {
         return;
     }
     for header in headers.iter().filter(|one| one.kind == PT_LOAD && one.flags & PF_X != 0) {
         // SAFETY: as above.
         let Some(code) = (unsafe { header.bytes(base) }) else { continue };
-        let Some(page) = page_before(code.as_ptr() as usize, code.len()) else { continue };
-        divert_text(code, page);
-        // SAFETY: a page of ours.
-        unsafe { call!(mprotect, page, PAGE, PROT_READ | PROT_EXEC) };
+        if let Some(page) = page_before(code.as_ptr() as usize, code.len()) {
+            divert_text(code, page);
+        }
     }
 }
 
@@ -122,61 +125,79 @@ fn page_before(text: usize, len_bytes: usize) -> Option<usize> {
     })
 }
 
+/// Detours in `page` for this text. Nothing changes where the system refuses pages that were written and
+/// may then be run (MemoryDenyWriteExecute, SELinux's execmem).
 fn divert_text(code: &'static [u8], page: usize) {
+    let at = |site: &Site| code.as_ptr() as usize + site.at;
+    let sites = || {
+        let mut from = 0;
+        core::iter::from_fn(move || {
+            let site = go::next(code, from)?;
+            from = site.at + site.len_bytes;
+            Some(site)
+        })
+    };
+    let calls = || sites().filter(|site| site.kind == Kind::Call).take(DETOURS);
+    let detours = || (1..).map(|nth| page + nth * DETOUR);
     // SAFETY: a fresh page of ours.
     unsafe { (page as *mut usize).write(yasmin_go_enter as *const () as usize) };
-    let mut from = 0;
-    let mut count = 0;
-    while let Some(site) = go::next(code, from) {
-        from = site.at + site.len_bytes;
-        let at = code.as_ptr() as usize + site.at;
-        match site.kind {
-            Kind::Thread => text::except(at),
-            Kind::Call if count < DETOURS => {
-                count += 1;
-                // SAFETY: the site is text of the program, and nobody runs it yet.
-                unsafe { put_detour(at, site, page + count * DETOUR, page) };
-            }
-            Kind::Call => {}
+    for (site, detour) in calls().zip(detours()) {
+        write_detour(at(&site), &site, detour, page);
+    }
+    // SAFETY: our page, and instructions of the program's, which nobody runs yet.
+    unsafe {
+        if call!(mprotect, page, PAGE, PROT_READ | PROT_EXEC) != 0 {
+            sys::unmap(page as *mut u8, PAGE);
+            return;
+        }
+        for (site, detour) in calls().zip(detours()) {
+            put_jump(at(&site), site.len_bytes, detour);
         }
     }
+    sites().filter(|site| site.kind == Kind::Thread).for_each(|site| text::except(at(&site)));
 }
 
-/// # Safety
-/// The instruction is at `at`, and no thread is inside it. `detour` lies in `page`, which is writable.
-unsafe fn put_detour(at: usize, site: Site, detour: usize, page: usize) {
-    let len_bytes = site.len_bytes;
-    let moved_bytes = len_bytes - SYSCALL_BYTES;
-    let distance = |from: usize, to: usize| (to as isize - from as isize) as i32;
+/// The detour for the instruction at `at`, in `page`, which is writable.
+fn write_detour(at: usize, site: &Site, detour: usize, page: usize) {
+    let moved_bytes = site.len_bytes - SYSCALL_BYTES;
     let mut to = Writer(detour as *mut u8);
     // lea rbx, [rip + behind the jump]
     to.bytes(&[0x48, 0x8d, 0x1d]);
     to.word(6);
     // jmp [page]
     to.bytes(&[0xff, 0x25]);
-    to.word(distance(to.at() + 4, page));
+    to.distance(page);
     // SAFETY: the program's text.
     to.bytes(unsafe {
         core::slice::from_raw_parts((at + SYSCALL_BYTES) as *const u8, moved_bytes)
     });
     to.bytes(&[0xe9]);
-    to.word(distance(to.at() + 4, at + len_bytes));
+    to.distance(at + site.len_bytes);
+}
 
+/// Puts a jump to `detour` at `at`: on a copy of the pages, which then takes their place. Text is never
+/// writable, and stays as it is where anything fails.
+///
+/// # Safety
+/// Text of the program's, of which no thread is inside these bytes.
+unsafe fn put_jump(at: usize, len_bytes: usize, detour: usize) {
+    const MREMAP_MAYMOVE_FIXED: c_int = 1 | 2;
     let first = at & !(PAGE - 1);
-    let pages_bytes = at + len_bytes - first;
-    // Never writable and executable at once: some systems forbid that.
-    // SAFETY: pages of the program's text, which nobody runs.
+    let pages_bytes = (at + len_bytes - first).next_multiple_of(PAGE);
+    let Some(copy) = sys::map_private(pages_bytes) else { return };
+    // SAFETY: the segment's pages, whole as they are mapped, and a copy of them.
     unsafe {
-        if call!(mprotect, first, pages_bytes, PROT_READ | PROT_WRITE) == 0 {
-            let mut to = Writer(at as *mut u8);
-            to.bytes(&[0xe9]);
-            to.word(distance(at + JUMP, detour));
-            for _ in JUMP..len_bytes {
-                to.bytes(&[NOP]);
-            }
-            if call!(mprotect, first, pages_bytes, PROT_READ | PROT_EXEC) != 0 {
-                sys::abort();
-            }
+        core::ptr::copy_nonoverlapping(first as *const u8, copy, pages_bytes);
+        let mut to = Writer(copy.add(at - first));
+        to.bytes(&[0xe9]);
+        to.word((detour as isize - (at + JUMP) as isize) as i32);
+        for _ in JUMP..len_bytes {
+            to.bytes(&[NOP]);
+        }
+        let is_put = call!(mprotect, copy, pages_bytes, PROT_READ | PROT_EXEC) == 0
+            && call!(mremap, copy, pages_bytes, pages_bytes, MREMAP_MAYMOVE_FIXED, first) > 0;
+        if !is_put {
+            sys::unmap(copy, pages_bytes);
         }
     }
 }
@@ -187,12 +208,13 @@ const NOP: u8 = 0x90;
 struct Writer(*mut u8);
 
 impl Writer {
-    fn at(&self) -> usize {
-        self.0 as usize
+    /// How far it is from behind these four bytes to `target`.
+    fn distance(&mut self, target: usize) {
+        self.word((target as isize - (self.0 as usize + 4) as isize) as i32);
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        // SAFETY: `put_detour` writes less than DETOUR into a detour, and a site's own bytes.
+        // SAFETY: `write_detour` writes less than DETOUR into a detour, `put_jump` a site's own bytes.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, bytes.len());
             self.0 = self.0.add(bytes.len());

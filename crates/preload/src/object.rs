@@ -226,16 +226,11 @@ impl Dynamic {
 
     /// Whether it has `name` from another object.
     pub fn imports(&self, name: &CStr) -> bool {
-        let count = match self.address(DT_GNU_HASH) {
-            // Those that it defines stand behind the others; the table's second word says where.
-            // SAFETY: the table's layout.
-            Some(table) => unsafe { *(table as *const u32).add(1) },
-            // SAFETY: as in `definition`.
-            None => match self.address(DT_HASH) {
-                Some(table) => unsafe { *(table as *const u32).add(1) },
-                None => 0,
-            },
-        };
+        // The second word of either table: of the newer one, where those that it defines itself begin; of
+        // the older one, how many there are.
+        let table = self.address(DT_GNU_HASH).or_else(|| self.address(DT_HASH));
+        // SAFETY: the tables' layouts.
+        let count = table.map_or(0, |table| unsafe { *(table as *const u32).add(1) });
         (1..count as usize).any(|index| {
             self.symbol(index).is_some_and(|one| !one.is_defined() && self.name(one) == Some(name))
         })

@@ -10,6 +10,7 @@ use yasmin_tests::lab::{Folder, Knobs, Lab, artefact};
 use yasmin_tests::netns::Net;
 use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::status::Bytes;
+use yasmin_tests::sys::deny_write_execute;
 
 fn source(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/languages").join(name).display().to_string()
@@ -134,6 +135,25 @@ fn go_that_is_busy() {
     let folder = Folder::new();
     let Some(program) = go(folder.path(), &["busy.go"], &[], true) else { return };
     echo(&program, &[], &[]);
+}
+
+/// Where its text cannot be changed (systemd's MemoryDenyWriteExecute), it is as it was, and stays TCP.
+#[test]
+fn go_whose_text_stays() {
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    let Some(program) = go(lab.folder.path(), &["echo.go"], &[], true) else { return };
+    let start = |name: &str, words: &[&str]| {
+        let mut command = lab.command(&lab.a, &program);
+        command.args(words);
+        deny_write_execute(&mut command).then(|| Process::start(name, &mut command, &lab.registry))
+    };
+    let Some(mut server) = start("server", &["listen"]) else { return };
+    let port = server.expect("port ");
+    let mut client = start("client", &["connect", &lab.a.v4().to_string(), &port]).unwrap();
+    client.expect("same");
+    client.finish();
+    assert_eq!(lab.bytes_in_all().ring, 0);
+    server.terminate();
 }
 
 /// Without libc its connections are right, and stay TCP, and the user is told so in one line.
