@@ -16,7 +16,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     connect, listen, recvmsg, sendmsg, socket_with,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::linux::net::SocketAddrExt;
@@ -56,8 +56,11 @@ pub struct Store {
     /// Where the keeper listens.
     path: PathBuf,
     recovered: Vec<(String, OwnedFd)>,
-    /// What was not heard yet, the oldest first. At most a few for each segment.
+    /// What was not heard yet, the oldest first: a name, with a descriptor to keep or none. Grows with the
+    /// segments that there are, not with those that come and go: what nobody has heard of is not said to have gone.
     unsaid: VecDeque<(String, Option<OwnedFd>)>,
+    /// The names of what is kept.
+    heard: BTreeSet<String>,
     /// When a keeper was started last.
     started: Option<Instant>,
     /// Nobody watches what keeps them yet.
@@ -73,6 +76,7 @@ impl Store {
         let path = PathBuf::from(path);
         if let Some(manager) = manager() {
             let mut store = Self::new(Where::Manager(manager), path);
+            store.heard = kept.iter().map(|(name, _)| name.clone()).collect();
             (store.recovered, store.is_unwatched) = (kept, true);
             return store;
         }
@@ -90,8 +94,15 @@ impl Store {
     }
 
     fn new(to: Where, path: PathBuf) -> Self {
-        let (recovered, unsaid) = (Vec::new(), VecDeque::new());
-        Self { to, path, recovered, unsaid, started: None, is_unwatched: false }
+        Self {
+            to,
+            path,
+            recovered: Vec::new(),
+            unsaid: VecDeque::new(),
+            heard: BTreeSet::new(),
+            started: None,
+            is_unwatched: false,
+        }
     }
 
     /// What an earlier broker gave it to keep.
@@ -105,7 +116,7 @@ impl Store {
         if matches!(self.to, Where::Nowhere) {
             self.start()?;
         }
-        self.say(format!("FDSTORE=1\nFDNAME={part}-{number}\nFDPOLL=0"), Some(fd))
+        self.say(format!("{part}-{number}"), Some(fd))
     }
 
     pub fn forget_all(&mut self, number: u64) {
@@ -115,8 +126,12 @@ impl Store {
     }
 
     pub fn forget(&mut self, part: &str, number: u64) {
-        // Where that fails everything is kept anew with the next one.
-        let _ = self.say(format!("FDSTOREREMOVE=1\nFDNAME={part}-{number}"), None);
+        let name = format!("{part}-{number}");
+        self.unsaid.retain(|(unsaid, _)| *unsaid != name);
+        if self.heard.contains(&name) {
+            // Where that fails everything is kept anew with the next one.
+            let _ = self.say(name, None);
+        }
     }
 
     /// What keeps them, where nobody watches it yet: readable when it has gone, writable when it
@@ -169,13 +184,14 @@ impl Store {
         }
         self.to = Where::Nowhere;
         self.unsaid.clear();
+        self.heard.clear();
         self.start()
     }
 
     /// Says it now, or when whoever is to hear it reads again: nobody waits for that.
-    fn say(&mut self, text: String, fd: Option<BorrowedFd>) -> io::Result<()> {
+    fn say(&mut self, name: String, fd: Option<BorrowedFd>) -> io::Result<()> {
         let fd = fd.map(|fd| fd.try_clone_to_owned()).transpose()?;
-        self.unsaid.push_back((text, fd));
+        self.unsaid.push_back((name, fd));
         self.go_on()
     }
 
@@ -186,21 +202,31 @@ impl Store {
 
     /// Says what was not heard yet.
     pub fn go_on(&mut self) -> io::Result<()> {
-        while let Some((text, fd)) = self.unsaid.front() {
+        while let Some((name, fd)) = self.unsaid.front() {
             let socket = match &self.to {
                 Where::Manager(manager) => manager.as_fd(),
                 Where::Keeper(keeper) => keeper.as_fd(),
                 Where::Nowhere => {
                     self.unsaid.clear();
+                    self.heard.clear();
                     return Ok(());
                 }
             };
-            let fd = fd.as_ref().map(AsFd::as_fd);
-            match send(socket, text.as_bytes(), fd.as_slice(), SendFlags::DONTWAIT) {
-                Ok(()) => self.unsaid.pop_front(),
+            let text = match fd {
+                Some(_) => format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"),
+                None => format!("FDSTOREREMOVE=1\nFDNAME={name}"),
+            };
+            let fds = fd.as_ref().map(AsFd::as_fd);
+            match send(socket, text.as_bytes(), fds.as_slice(), SendFlags::DONTWAIT) {
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
-            };
+            }
+            match self.unsaid.pop_front() {
+                Some((name, Some(_))) => drop(self.heard.insert(name)),
+                Some((name, None)) => drop(self.heard.remove(&name)),
+                None => {}
+            }
         }
         Ok(())
     }
@@ -222,6 +248,7 @@ impl Store {
             }
             let name = String::from_utf8_lossy(&text).into_owned();
             let fd = fd.ok_or_else(|| io::Error::other("the keeper sent nothing"))?;
+            self.heard.insert(name.clone());
             self.recovered.push((name, fd));
         }
         self.to = Where::Keeper(keeper);
@@ -371,5 +398,54 @@ fn serve(broker: &OwnedFd, kept: &mut BTreeMap<String, OwnedFd>) -> io::Result<(
             (Some(name), None) => drop(kept.remove(name)),
             (None, _) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    /// What it said so far.
+    fn said(manager: &UnixDatagram) -> Vec<String> {
+        manager.set_nonblocking(true).unwrap();
+        let mut text = [0; TEXT_BYTES];
+        std::iter::from_fn(|| {
+            let len = manager.recv(&mut text).ok()?;
+            Some(String::from_utf8_lossy(&text[..len]).into_owned())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_comes_and_goes_while_nobody_reads_is_not_remembered() {
+        let (manager, ours) = UnixDatagram::pair().unwrap();
+        let mut store = Store::new(Where::Manager(ours), PathBuf::from("/nonexistent"));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        store.keep(RECORD, 0, file.as_fd()).unwrap();
+        for number in 1..10_000 {
+            store.keep(RECORD, number, file.as_fd()).unwrap();
+            store.forget(RECORD, number);
+        }
+        assert!(store.unsaid.len() < 1000, "{} are remembered", store.unsaid.len());
+        // Who was heard of is said to have gone, though nobody reads by then.
+        store.forget(RECORD, 0);
+        let mut kept = BTreeSet::new();
+        loop {
+            let texts = said(&manager);
+            for text in &texts {
+                let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).unwrap();
+                if text.starts_with("FDSTORE=1") {
+                    kept.insert(name.to_owned());
+                } else {
+                    assert!(kept.remove(name), "{name} was never kept");
+                }
+            }
+            if texts.is_empty() && !store.is_behind() {
+                break;
+            }
+            store.go_on().unwrap();
+        }
+        assert_eq!(kept, BTreeSet::new());
     }
 }
