@@ -28,6 +28,7 @@ import curl
 import erlang
 import fetch
 import glib
+import go
 import jobs
 import libevent
 import libuv
@@ -61,6 +62,7 @@ SUITES = [
     curl.Suite(),
     erlang.Suite(),
     glib.Suite(),
+    go.Suite(),
     perl.Suite(),
     asio.Suite(),
     nng.Suite(),

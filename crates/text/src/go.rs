@@ -2,7 +2,7 @@
 //!
 //! Go does not call libc's functions. All of its packages come to one function of its runtime,
 //! `Syscall6`, and a handful of others have an instruction of their own. They are written in
-//! assembly and have been the same, to the byte, since Go 1.20
+//! assembly and have been the same, to the byte, since Go 1.19
 //! (src/internal/runtime/syscall/linux/asm_linux_amd64.s, src/runtime/sys_linux_amd64.s,
 //! src/syscall/asm_linux_amd64.s). A later Go that writes them differently is not recognised, and
 //! its instructions are found as any program's are.
@@ -47,70 +47,50 @@ const STORE: &[u8] = &[0x89, 0x44, 0x24];
 /// mov [rsp + distance], rax
 const STORE_LONG: &[u8] = &[0x48, 0x89, 0x44, 0x24];
 
+const fn call(before: &'static [u8], next: &'static [u8], more_bytes: usize) -> Shape {
+    Shape { kind: Kind::Call, before, next, more_bytes }
+}
+
 /// What no compiler of another language writes: arguments in rbx, or all of them above the return address.
-const SHAPES: [Shape; 7] = [
-    // Syscall6: mov r10, rsi; mov rdx, rdi; mov rsi, rcx; mov rdi, rbx
-    Shape {
-        kind: Kind::Call,
-        before: &[0x49, 0x89, 0xf2, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xce, 0x48, 0x89, 0xdf],
-        next: COMPARE,
-        more_bytes: 0,
-    },
+const SHAPES: [Shape; 11] = [
+    SYSCALL6,
     // rawVforkSyscall: mov rax, [rsp + 8]; pop r12; syscall; push r12; cmp rax, -4095
-    Shape {
-        kind: Kind::Call,
-        before: &[0x48, 0x8b, 0x44, 0x24, 0x08, 0x41, 0x5c],
-        next: &[0x41, 0x54, 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff],
-        more_bytes: 0,
-    },
+    call(b"\x48\x8b\x44\x24\x08\x41\x5c", b"\x41\x54\x48\x3d\x01\xf0\xff\xff", 0),
     // runtime.write1: mov rdi, [rsp + 8]; mov rsi, [rsp + 16]; mov edx, [rsp + 24]; mov eax, 1
-    Shape {
-        kind: Kind::Call,
-        before: &[
-            0x48, 0x8b, 0x7c, 0x24, 8, 0x48, 0x8b, 0x74, 0x24, 16, 0x8b, 0x54, 0x24, 24, 0xb8, 1,
-            0, 0, 0,
-        ],
-        next: STORE,
-        more_bytes: 1,
-    },
+    call(b"\x48\x8b\x7c\x24\x08\x48\x8b\x74\x24\x10\x8b\x54\x24\x18\xb8\x01\0\0\0", STORE, 1),
     // runtime.read: mov edi, [rsp + 8]; mov rsi, [rsp + 16]; mov edx, [rsp + 24]; mov eax, 0
-    Shape {
-        kind: Kind::Call,
-        before: &[
-            0x8b, 0x7c, 0x24, 8, 0x48, 0x8b, 0x74, 0x24, 16, 0x8b, 0x54, 0x24, 24, 0xb8, 0, 0, 0, 0,
-        ],
-        next: STORE,
-        more_bytes: 1,
-    },
+    call(b"\x8b\x7c\x24\x08\x48\x8b\x74\x24\x10\x8b\x54\x24\x18\xb8\0\0\0\0", STORE, 1),
     // syscall.rawSyscallNoError: mov rdi, rsi, rdx and rax, [rsp + distance]
-    Shape {
-        kind: Kind::Call,
-        before: &[
-            0x48, 0x8b, 0x7c, 0x24, ANY, 0x48, 0x8b, 0x74, 0x24, ANY, 0x48, 0x8b, 0x54, 0x24, ANY,
-            0x48, 0x8b, 0x44, 0x24, ANY,
-        ],
-        next: STORE_LONG,
-        more_bytes: 1,
-    },
+    call(
+        b"\x48\x8b\x7c\x24\xf4\x48\x8b\x74\x24\xf4\x48\x8b\x54\x24\xf4\x48\x8b\x44\x24\xf4",
+        STORE_LONG,
+        1,
+    ),
     // golang.org/x/sys/unix.SyscallNoError and RawSyscallNoError: mov r10, r8 and r9, 0;
     // mov rax, [rsp + distance]
-    Shape {
-        kind: Kind::Call,
-        before: &[
-            0x49, 0xc7, 0xc2, 0, 0, 0, 0, 0x49, 0xc7, 0xc0, 0, 0, 0, 0, 0x49, 0xc7, 0xc1, 0, 0, 0,
-            0, 0x48, 0x8b, 0x44, 0x24, ANY,
-        ],
-        next: STORE_LONG,
-        more_bytes: 1,
-    },
+    call(
+        b"\x49\xc7\xc2\0\0\0\0\x49\xc7\xc0\0\0\0\0\x49\xc7\xc1\0\0\0\0\x48\x8b\x44\x24\xf4",
+        STORE_LONG,
+        1,
+    ),
+    // Until Go 1.19 runtime.epollcreate and epollcreate1: mov edi, [rsp + 8]; mov eax, number
+    call(b"\x8b\x7c\x24\x08\xb8\xd5\0\0\0", STORE, 1),
+    call(b"\x8b\x7c\x24\x08\xb8\x23\x01\0\0", STORE, 1),
+    // runtime.epollctl: mov edi, [rsp + 8]; mov esi, [rsp + 12]; mov edx, [rsp + 16];
+    // mov r10, [rsp + 24]; mov eax, 233
+    call(
+        b"\x8b\x7c\x24\x08\x8b\x74\x24\x0c\x8b\x54\x24\x10\x4c\x8b\x54\x24\x18\xb8\xe9\0\0\0",
+        STORE,
+        1,
+    ),
+    // runtime.epollwait: mov edx, [rsp + 24]; mov r10d, [rsp + 28]; mov r8, 0; mov eax, 281
+    call(b"\x8b\x54\x24\x18\x44\x8b\x54\x24\x1c\x49\xc7\xc0\0\0\0\0\xb8\x19\x01\0\0", STORE, 1),
     // runtime.clone: mov eax, 56; syscall; cmp rax, 0
-    Shape {
-        kind: Kind::Thread,
-        before: &[0xb8, 56, 0, 0, 0],
-        next: &[0x48, 0x83, 0xf8, 0],
-        more_bytes: 0,
-    },
+    Shape { kind: Kind::Thread, before: b"\xb8\x38\0\0\0", next: b"\x48\x83\xf8\0", more_bytes: 0 },
 ];
+
+/// mov r10, rsi; mov rdx, rdi; mov rsi, rcx; mov rdi, rbx
+const SYSCALL6: Shape = call(b"\x49\x89\xf2\x48\x89\xfa\x48\x89\xce\x48\x89\xdf", COMPARE, 0);
 
 /// Stands for any byte.
 const ANY: u8 = 0xf4;
@@ -134,7 +114,7 @@ impl Shape {
 pub fn is_known(code: &[u8]) -> bool {
     let mut from = 0;
     while let Some(site) = next(code, from) {
-        if SHAPES[0].is_at(code, site.at) {
+        if SYSCALL6.is_at(code, site.at) {
             return true;
         }
         from = site.at + site.len_bytes;
