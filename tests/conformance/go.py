@@ -19,7 +19,6 @@ PACKAGES = [
     "os",
     "os/exec",
     "os/signal",
-    "syscall",
 ]
 
 SAID = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
