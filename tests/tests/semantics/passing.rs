@@ -2,8 +2,10 @@
 //!
 //! Holds: dup(2), unix(7), getrlimit(2).
 
+use yasmin_tests::lab::Knobs;
 use yasmin_tests::script::Duo;
 
+use crate::c::check_all_there;
 use crate::check;
 
 #[test]
@@ -515,4 +517,13 @@ fn past_a_child_that_holds_it() {
         duo.b("in P send G 100");
         duo.a("recvall C 100");
     });
+}
+
+/// By syscall(2), as Go's and libuv's are: what goes along in a message, and numbers that come to name something
+/// else, though what they name is no connection.
+#[test]
+fn by_number() {
+    for words in [&["passes"][..], &["passes", "many"], &["closes"], &["copies"]] {
+        check_all_there("by_number", words, &[Knobs::default(), Knobs::at_once()]);
+    }
 }

@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_long, c_void};
 
 use super::{aio, descriptor, program, stream, wait};
 use crate::process::Uncancelled;
-use crate::sys::{self, Sysno, call};
+use crate::sys::{self, F_DUPFD, F_DUPFD_CLOEXEC, Sysno, call};
 use crate::{fork, handover, memory, promote, table, text};
 
 macro_rules! numbers {
@@ -110,11 +110,14 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
             program::before_prctl(first as c_int, second, third);
             false
         }
-        READ | WRITE | CLOSE | IOCTL | READV | WRITEV | DUP | SENDFILE | SENDTO | RECVFROM
-        | SENDMSG | RECVMSG | SHUTDOWN | GETSOCKNAME | GETPEERNAME | SETSOCKOPT | GETSOCKOPT
-        | FCNTL | EPOLL_WAIT | EPOLL_PWAIT | RECVMMSG | SENDMMSG | PREADV2 | PWRITEV2
-        | EPOLL_PWAIT2 => table::raw(first as c_int) != 0,
-        DUP2 | DUP3 => table::raw(first as c_int) != 0 || table::raw(second as c_int) != 0,
+        READ | WRITE | IOCTL | READV | WRITEV | SENDFILE | SENDTO | RECVFROM | SHUTDOWN
+        | GETSOCKNAME | GETPEERNAME | SETSOCKOPT | GETSOCKOPT | EPOLL_WAIT | EPOLL_PWAIT
+        | PREADV2 | PWRITEV2 | EPOLL_PWAIT2 => table::raw(first as c_int) != 0,
+        // Whatever the descriptor is: messages carry others, and what is no connection may be in a set.
+        SENDMSG | RECVMSG | SENDMMSG | RECVMMSG | CLOSE | DUP | DUP2 | DUP3 => true,
+        FCNTL => {
+            table::raw(first as c_int) != 0 || matches!(second as c_int, F_DUPFD | F_DUPFD_CLOEXEC)
+        }
         // Flags and stack: a thread, and a child that borrows this memory, go on where they are.
         CLONE => is_fork(first as u64, second as u64),
         CLONE3 => {
