@@ -24,7 +24,7 @@ use crate::exports::by_number;
 use crate::object::{self, Dynamic, Header, Object, PF_X, PT_LOAD, PT_NOTE};
 use crate::stacks::{self, Block};
 use crate::sys::{self, Sysno, call};
-use crate::{config, text};
+use crate::{config, process, text};
 
 const PAGE: usize = 4096;
 /// A detour: seven bytes for where to come back to, six to jump, at most ten that were moved, five
@@ -386,7 +386,10 @@ extern "C" fn take(call: &mut Call) -> Left {
     const CLONE3: c_long = Sysno::clone3 as c_long;
     const IO_URING_SETUP: c_long = Sysno::io_uring_setup as c_long;
     let saved = sys::errno();
-    stacks::note(core::ptr::from_ref(call) as usize);
+    // It may ask the kernel what the program never asks.
+    if !process::is_sandboxed() {
+        stacks::note(core::ptr::from_ref(call) as usize);
+    }
     let Call { number, arguments: [a, b, c, d, e, f] } = *call;
     let is_refused =
         number == IO_URING_SETUP && config::ALLOW_IO_URING.load(Ordering::Relaxed) == 0;

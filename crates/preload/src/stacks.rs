@@ -1,8 +1,9 @@
 //! The library's own stacks, in each thread of a program whose own ones are too small: Go's (`go`).
 //!
-//! A block is four levels long and aligned to its length. A call runs on the highest free level, so that
-//! a signal handler's calls, on top of it, have the next one. The lowest level has the block's head and
-//! is nobody's. The thread's word says where the free levels end:
+//! A block is four levels long and aligned to its length, so that any address inside leads to its head, at
+//! its beginning. A call runs on the highest free level, and a signal handler's calls, on top of it, on the
+//! next one. (The fourth level is nobody's: its top would be outside.) The thread's word says where the
+//! free levels end:
 //!
 //! | word | |
 //! |---|---|

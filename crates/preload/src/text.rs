@@ -499,6 +499,7 @@ fn look_at(base: usize, headers: &[Header], is_deep: bool, until: u64) -> Seen {
             let Some(code) = (unsafe { header.bytes(base) }) else { return Seen::Calls };
             if looked.current != segment {
                 (looked.current, looked.offset) = (segment, 0);
+                looked.scratch.forget();
             }
             // SAFETY: as above.
             let unwind = unsafe { unwind_of(base, headers) };

@@ -170,22 +170,94 @@ fn found(text: &Text<'_>, flow: &Flow<'_>, scratch: &mut Scratch) -> Found {
     let Some(found) = call(scratch, &[]) else { return Found::AnyCall };
     // To look for these takes longest.
     let mut entries = [0; ENTRIES];
-    let mut count = 0;
-    for entry in entries_from_afar(text, flow) {
-        let Some(one) = entries.get_mut(count) else { return Found::AnyCall };
-        *one = entry;
-        count += 1;
-    }
+    let Some(count) = entries_from_afar(text, flow, &mut scratch.jumps, &mut entries) else {
+        return Found::AnyCall;
+    };
     if count == 0 { found } else { call(scratch, &entries[..count]).unwrap_or(Found::AnyCall) }
 }
 
-/// Where jumps from elsewhere lead into the stretch, behind its beginning.
-fn entries_from_afar(text: &Text<'_>, flow: &Flow<'_>) -> impl Iterator<Item = usize> {
-    let first = flow.at.saturating_sub(FAR_JUMPS);
-    let last = (flow.at + FAR_JUMPS).min(flow.code.len());
-    let around = flow.code.get(first..last).unwrap_or_default();
-    let (start, end) = (flow.start, flow.end);
-    around.windows(6).enumerate().filter_map(move |(i, bytes)| {
+/// Where jumps lead into a part of the text from outside of it. A program with system calls of its own has
+/// many of them in one place, and to look for such jumps takes a millisecond.
+pub struct Jumps {
+    /// Which text, by its address in memory and its length.
+    text: (usize, usize),
+    /// The part's beginning and end; equal: none yet.
+    part: (usize, usize),
+    targets: [usize; Self::MOST],
+    count: usize,
+}
+
+impl Jumps {
+    const MOST: usize = 256;
+    const PART: usize = 8 * 1024;
+
+    pub const fn new() -> Self {
+        Self { text: (0, 0), part: (0, 0), targets: [0; Self::MOST], count: 0 }
+    }
+
+    /// Those into a part around the stretch from `start` to `end`; `None` where they are too many, or the
+    /// stretch is too long.
+    fn around(&mut self, text: &Text<'_>, start: usize, end: usize) -> Option<&[usize]> {
+        let first = start / (Self::PART / 2) * (Self::PART / 2);
+        let part = (first, first + Self::PART);
+        if end > part.1 {
+            return None;
+        }
+        let code = (text.code.as_ptr() as usize, text.code.len());
+        if self.part != part || self.text != code {
+            (self.text, self.part, self.count) = (code, (0, 0), 0);
+            let (from, until) = (first.saturating_sub(FAR_JUMPS), part.1 + FAR_JUMPS);
+            for target in jumps_into(text, part, from, until) {
+                *self.targets.get_mut(self.count)? = target;
+                self.count += 1;
+            }
+            self.part = part;
+        }
+        Some(&self.targets[..self.count])
+    }
+}
+
+/// Where jumps from elsewhere lead into the stretch, behind its beginning: how many; `None` where they are
+/// more than `entries` has room for.
+fn entries_from_afar(
+    text: &Text<'_>,
+    flow: &Flow<'_>,
+    known: &mut Jumps,
+    entries: &mut [usize],
+) -> Option<usize> {
+    let stretch = (flow.start, flow.end);
+    let mut count = 0;
+    let mut add = |target: usize| -> Option<()> {
+        *entries.get_mut(count)? = target;
+        count += 1;
+        Some(())
+    };
+    let leads_in = |&target: &usize| target > stretch.0 && target < stretch.1;
+    if let Some(targets) = known.around(text, stretch.0, stretch.1) {
+        targets.iter().copied().filter(leads_in).try_for_each(&mut add)?;
+        let part = known.part;
+        jumps_into(text, stretch, part.0, part.1 + LONGEST_JUMP - 1)
+            .filter(leads_in)
+            .try_for_each(&mut add)?;
+    } else {
+        let (first, last) = (flow.at.saturating_sub(FAR_JUMPS), flow.at + FAR_JUMPS);
+        jumps_into(text, stretch, first, last).filter(leads_in).try_for_each(&mut add)?;
+    }
+    Some(count)
+}
+
+/// A conditional one.
+const LONGEST_JUMP: usize = 6;
+
+/// Where the jumps that lie between `first` and `last` lead in `part`, but for those that begin there.
+fn jumps_into(
+    text: &Text<'_>,
+    part: (usize, usize),
+    first: usize,
+    last: usize,
+) -> impl Iterator<Item = usize> {
+    let around = text.code.get(first..last.min(text.code.len())).unwrap_or_default();
+    around.windows(LONGEST_JUMP).enumerate().filter_map(move |(i, bytes)| {
         let from = first + i;
         if bytes[0] != 0xe9 && !(bytes[0] == 0x0f && bytes[1] & 0xf0 == 0x80) {
             return None;
@@ -193,8 +265,8 @@ fn entries_from_afar(text: &Text<'_>, flow: &Flow<'_>) -> impl Iterator<Item = u
         let len = if bytes[0] == 0xe9 { 5 } else { 6 };
         let distance = [bytes[len - 4], bytes[len - 3], bytes[len - 2], bytes[len - 1]];
         let to = from as i64 + len as i64 + i64::from(i32::from_le_bytes(distance));
-        let is_own = from >= start && from < end;
-        let leads_in = !is_own && to > start as i64 && to < end as i64;
+        let is_own = from >= part.0 && from < part.1;
+        let leads_in = !is_own && to >= part.0 as i64 && to < part.1 as i64;
         (leads_in && may_begin(text, from)).then_some(to as usize)
     })
 }

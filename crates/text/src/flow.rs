@@ -2,6 +2,7 @@
 //! carried along the instructions of one stretch and its jumps until nothing changes any more.
 
 use crate::decode::{Effect, Instruction, decode};
+use crate::find::Jumps;
 
 /// Places of one stretch that jumps lead to. More are not followed.
 const PLACES: usize = 1024;
@@ -80,11 +81,17 @@ fn is_padding(instruction: &[u8]) -> bool {
 pub struct Scratch {
     places: [Place; PLACES],
     count: usize,
+    pub(crate) jumps: Jumps,
 }
 
 impl Scratch {
     pub const fn new() -> Self {
-        Self { places: [Place::NONE; PLACES], count: 0 }
+        Self { places: [Place::NONE; PLACES], count: 0, jumps: Jumps::new() }
+    }
+
+    /// Before another text, or what may be another one at its place.
+    pub fn forget(&mut self) {
+        self.jumps = Jumps::new();
     }
 
     fn add(&mut self, at: usize, held: Option<Held>) -> Option<()> {
