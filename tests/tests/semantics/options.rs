@@ -2,10 +2,12 @@
 //!
 //! Holds: getsockopt(2), socket(7), tcp(7).
 
+use yasmin_tests::lab::Knobs;
 use yasmin_tests::process::eventually;
 
 use yasmin_tests::script::Duo;
 
+use crate::c::check_all_there;
 use crate::check;
 
 #[test]
@@ -459,4 +461,10 @@ fn what_cannot_be_mapped_is_told() {
             duo.b("get C zerocopy");
         }
     });
+}
+
+/// It waits for 0 bytes (SO_RCVLOWAT), which is as many as one.
+#[test]
+fn what_a_listener_for_mptcp_accepts_has_a_ring() {
+    check_all_there("mptcp_listener", &[], &[Knobs::default(), Knobs::at_once()]);
 }
