@@ -10,8 +10,16 @@ use crate::c::{check_all_there, check_as_by_tcp, compile};
 
 #[track_caller]
 fn check(how: &str) {
-    let moods = [Knobs::default(), Knobs::at_once(), Knobs::at_once().spin(0)];
-    check_all_there("sandboxed", &[how], &moods);
+    check_all_there("sandboxed", &[how], &[Knobs::default(), Knobs::at_once()]);
+    // Who never watches sleeps between any two bytes: it has a channel, which may carry none of them.
+    let folder = Folder::new();
+    let program = compile(&folder, "sandboxed", &["sandboxed.c"], &[]);
+    let lab = Lab::new(Net::Loopback, Knobs::at_once().spin(0));
+    let mut process = lab.start("sandboxed", &lab.a, &program, &[how.to_owned()]);
+    assert_eq!(process.next_line().as_deref(), Some("all there"));
+    process.finish();
+    let channels = lab.status().unwrap().broker.channels_total;
+    assert!(!lab.proves() || channels > 0, "no channel");
 }
 
 #[test]
