@@ -27,12 +27,15 @@ static inline void talks(const int ends[2])
 				die("warm", i);
 }
 
-static inline void opens(int ends[2])
+/* With a listener of this protocol, or of TCP where the kernel does not have it. */
+static inline void opens_by(int ends[2], int protocol)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(at);
-	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+	int listener = socket(AF_INET, SOCK_STREAM, protocol), one = 1;
 
+	if (listener < 0)
+		listener = socket(AF_INET, SOCK_STREAM, 0);
 	if (bind(listener, (void *)&at, len) || listen(listener, 1) || getsockname(listener, (void *)&at, &len))
 		die("listen", 0);
 	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
@@ -42,6 +45,11 @@ static inline void opens(int ends[2])
 	close(listener);
 	for (int end = 0; end < 2; end++)
 		setsockopt(ends[end], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+static inline void opens(int ends[2])
+{
+	opens_by(ends, 0);
 }
 
 static inline void connects(int ends[2])
