@@ -16,7 +16,6 @@
 //! Storey 7: exports.
 
 use core::ffi::{c_int, c_long, c_void};
-use core::sync::atomic::Ordering;
 
 use yasmin_text::go::{self, Kind, Site};
 
@@ -24,7 +23,7 @@ use crate::exports::by_number;
 use crate::object::{self, Dynamic, Header, Object, PF_X, PT_LOAD, PT_NOTE};
 use crate::stacks::{self, Block};
 use crate::sys::{self, Sysno, call};
-use crate::{config, process, text};
+use crate::{process, text};
 
 const PAGE: usize = 4096;
 /// A detour: seven bytes for where to come back to, six to jump, at most ten that were moved, five
@@ -384,19 +383,13 @@ enum Left {
 extern "C" fn take(call: &mut Call) -> Left {
     const CLONE: c_long = Sysno::clone as c_long;
     const CLONE3: c_long = Sysno::clone3 as c_long;
-    const IO_URING_SETUP: c_long = Sysno::io_uring_setup as c_long;
     let saved = sys::errno();
     // It may ask the kernel what the program never asks.
     if !process::is_sandboxed() {
         stacks::note(core::ptr::from_ref(call) as usize);
     }
     let Call { number, arguments: [a, b, c, d, e, f] } = *call;
-    let is_refused =
-        number == IO_URING_SETUP && config::ALLOW_IO_URING.load(Ordering::Relaxed) == 0;
-    let left = if is_refused {
-        call.number = -(sys::ENOSYS as c_long);
-        Left::Nothing
-    } else if by_number::concerns(number, a as c_long, b as c_long, c as c_long) {
+    let left = if by_number::concerns(number, a as c_long, b as c_long, c as c_long) {
         // SAFETY: the program's own arguments.
         let ret = unsafe { by_number::take(number, a, b, c, d, e, f) };
         call.number = if ret == -1 { -(sys::errno() as c_long) } else { ret as c_long };

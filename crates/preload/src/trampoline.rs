@@ -7,9 +7,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{
-    config, fault, fork, handover, options, process, real, signals, stdio, sys, table, text,
-};
+use crate::{fault, fork, handover, options, process, real, signals, stdio, sys, table, text};
 
 /// All argument registers; seven words and 128 bytes keep rsp aligned.
 macro_rules! keep_arguments {
@@ -254,17 +252,11 @@ readers! {
 
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// syscall(2), but for io_uring_setup, whose requests would pass this library by, and for calls
-/// that concern descriptors of ours.
+/// syscall(2), but for calls that concern this library.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub extern "C" fn syscall() {
     core::arch::naked_asm!(
-        "cmp rdi, 425",
-        "jne 3f",
-        "cmp dword ptr [rip + {allowed}], 0",
-        "je {refuse}",
-        "3:",
         // Seven words keep rsp aligned.
         "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
         "cmp qword ptr [rip + {slot}], 0",
@@ -285,13 +277,6 @@ pub extern "C" fn syscall() {
         resolve = sym resolve,
         concerns = sym by_number::concerns,
         take = sym by_number::take,
-        allowed = sym config::ALLOW_IO_URING,
-        refuse = sym refuse,
         slot = sym SYSCALL,
     )
-}
-
-extern "C" fn refuse() -> isize {
-    sys::set_errno(sys::ENOSYS);
-    -1
 }

@@ -184,6 +184,7 @@ pub struct Jumps {
     /// The part's beginning and end; equal: none yet.
     part: (usize, usize),
     targets: [usize; Self::MOST],
+    /// More than there is room for: there are too many.
     count: usize,
 }
 
@@ -205,15 +206,16 @@ impl Jumps {
         }
         let code = (text.code.as_ptr() as usize, text.code.len());
         if self.part != part || self.text != code {
-            (self.text, self.part, self.count) = (code, (0, 0), 0);
+            (self.text, self.part, self.count) = (code, part, 0);
             let (from, until) = (first.saturating_sub(FAR_JUMPS), part.1 + FAR_JUMPS);
-            for target in jumps_into(text, part, from, until) {
-                *self.targets.get_mut(self.count)? = target;
+            for target in jumps_into(text, part, from, until).take(Self::MOST + 1) {
+                if let Some(slot) = self.targets.get_mut(self.count) {
+                    *slot = target;
+                }
                 self.count += 1;
             }
-            self.part = part;
         }
-        Some(&self.targets[..self.count])
+        self.targets.get(..self.count)
     }
 }
 

@@ -4,11 +4,12 @@
 //! Storey 7: exports.
 
 use core::ffi::{c_int, c_long, c_void};
+use core::sync::atomic::Ordering;
 
 use super::{aio, descriptor, program, stream, wait};
 use crate::process::Uncancelled;
 use crate::sys::{self, F_DUPFD, F_DUPFD_CLOEXEC, Sysno, call};
-use crate::{fork, handover, memory, promote, table, text};
+use crate::{config, fork, handover, memory, promote, table, text};
 
 macro_rules! numbers {
     ($($name:ident = $call:ident;)*) => {
@@ -86,9 +87,13 @@ const SECCOMP_SET_MODE_FILTER: c_long = 1;
 /// Whether `take` is to carry out call `number` with these first arguments.
 pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third: c_long) -> bool {
     match number {
+        // Its requests would pass this library by.
         IO_URING_SETUP => {
-            text::may_make_uring();
-            false
+            let is_refused = config::ALLOW_IO_URING.load(Ordering::Relaxed) == 0;
+            if !is_refused {
+                text::may_make_uring();
+            }
+            is_refused
         }
         SECCOMP => {
             // What can only fail asks for what the kernel knows.
@@ -246,6 +251,7 @@ unsafe fn carry_out(
             GETSOCKOPT => {
                 descriptor::getsockopt(fd, b as c_int, c as c_int, d as *mut c_void, e as *mut u32)
             }
+            IO_URING_SETUP => sys::returned(-(sys::ENOSYS as sys::Ret)) as c_int,
             SOCKET => descriptor::socket(fd, b as c_int, c as c_int),
             CONNECT => descriptor::connect(fd, b as *const c_void, c as u32),
             ACCEPT => descriptor::accept(fd, b as *mut c_void, c as *mut u32),
