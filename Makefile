@@ -341,6 +341,7 @@ install:
 	install -d $(MAN)/man1 $(MAN)/man3 $(MAN)/man7 $(MAN)/man8 $(INCLUDE) $(PKGCONFIG) $(PYTHON_MODULE)
 	install -m 755 $(RELEASE)/yasmin $(BIN)/yasmin
 	install -m 755 $(RELEASE)/libyasmin.so $(LIB)/libyasmin.so
+	install -m 755 $(RELEASE)/yasmin-inject $(LIB)/yasmin-inject
 	install -m 755 $(RELEASE)/yasmind $(LIBEXEC)/yasmind
 	install -m 755 $(RELEASE)/libyasmin_segment_c.so $(LINKED)/libyasmin-segment.so.0
 	ln -sf libyasmin-segment.so.0 $(LINKED)/libyasmin-segment.so
@@ -366,7 +367,7 @@ install:
 	$(RELEASE)/yasmin completions fish >$(FISH_COMPLETIONS)/yasmin.fish
 
 uninstall:
-	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIBEXEC)/yasmind
+	rm -f $(BIN)/yasmin $(LIB)/libyasmin.so $(LIB)/yasmin-inject $(LIBEXEC)/yasmind
 	rm -f $(LINKED)/libyasmin-segment.so.0 $(LINKED)/libyasmin-segment.so $(INCLUDE)/yasmin.h
 	rm -f $(PKGCONFIG)/yasmin-segment.pc
 	rm -f $(PYTHON_MODULE)/yasmin_segment.py $(PYTHON_MODULE)/yasmin_sync.py

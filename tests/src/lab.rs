@@ -307,6 +307,14 @@ impl Lab {
         [run, broker].concat()
     }
 
+    /// `program` as users start it, in whatever mode, with the library's settings.
+    pub fn run_command(&self, program: &Path) -> Command {
+        let mut command = Command::new(artefact("yasmin"));
+        command.args(["run", "--no-broker", "--socket"]).arg(self.socket()).arg("--");
+        command.arg(program).envs(self.settings());
+        command
+    }
+
     /// The library's settings alone, for commands that begin with `run_words`.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         if self.accelerated { self.knobs.environment() } else { Vec::new() }

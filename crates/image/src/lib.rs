@@ -65,6 +65,81 @@ pub fn loads(program: &Program<'_>, library: &Library) -> Result<(), Refusal> {
     if is_glibc { Ok(()) } else { Err(Refusal::UnknownLoader) }
 }
 
+/// Whether one of these notes (elf(5), Nhdr) is the Go linker's, with the program's build ID.
+pub fn has_go_note(mut notes: &[u8]) -> bool {
+    const HEAD: usize = 12;
+    const GO: (u32, &[u8]) = (4, b"Go\0\0");
+    loop {
+        let (Some(name_bytes), Some(text_bytes), Some(kind)) =
+            (u32_at(notes, 0), u32_at(notes, 4), u32_at(notes, 8))
+        else {
+            return false;
+        };
+        let name = notes.get(HEAD..HEAD + GO.1.len());
+        if (kind, name) == (GO.0, Some(GO.1)) {
+            return true;
+        }
+        let padded = |bytes: u32| (bytes as usize).next_multiple_of(4);
+        match notes.get(HEAD + padded(name_bytes) + padded(text_bytes)..) {
+            Some(rest) => notes = rest,
+            None => return false,
+        }
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    bytes.try_into().ok().map(u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    bytes.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// Whether a file is a static program of the Go linker's for x86-64, without anything of C: no loader, and no
+/// words of threads, which C's libraries have. `read` fills its buffer from an offset, or says that it cannot.
+pub fn is_static_go(mut read: impl FnMut(&mut [u8], u64) -> bool) -> bool {
+    const HEAD: &[u8] = b"\x7fELF\x02\x01";
+    const PROGRAM: u16 = 2;
+    const X86_64: u16 = 62;
+    const HEADER_BYTES: usize = 56;
+    const PT_DYNAMIC: u32 = 2;
+    const PT_INTERP: u32 = 3;
+    const PT_NOTE: u32 = 4;
+    const PT_TLS: u32 = 7;
+    const MOST_HEADERS: u16 = 128;
+    const MOST_NOTE_BYTES: usize = 512;
+    let mut head = [0; 64];
+    if !read(&mut head, 0) || !head.starts_with(HEAD) {
+        return false;
+    }
+    let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    let (first, count) = (u64_at(&head, 32).unwrap_or(0), half(56));
+    let is_program = half(16) == PROGRAM && half(18) == X86_64;
+    if !is_program || usize::from(half(54)) != HEADER_BYTES || count > MOST_HEADERS {
+        return false;
+    }
+    let mut is_go = false;
+    for nth in 0..u64::from(count) {
+        let mut header = [0; HEADER_BYTES];
+        if !read(&mut header, first.wrapping_add(nth * HEADER_BYTES as u64)) {
+            return false;
+        }
+        match u32_at(&header, 0).unwrap_or(0) {
+            PT_DYNAMIC | PT_INTERP | PT_TLS => return false,
+            PT_NOTE => {
+                let mut notes = [0; MOST_NOTE_BYTES];
+                let at = u64_at(&header, 8).unwrap_or(0);
+                let len = u64_at(&header, 32).unwrap_or(0).min(MOST_NOTE_BYTES as u64) as usize;
+                is_go |= read(&mut notes[..len], at) && has_go_note(&notes[..len]);
+            }
+            _ => {}
+        }
+    }
+    is_go
+}
+
 /// What a program's file says about rights.
 #[derive(Clone, Copy, Debug)]
 pub struct Rights {
@@ -147,6 +222,62 @@ mod tests {
         assert_eq!(gained(&rights(0o2745, false), 0, 0), None);
         assert_eq!(gained(&rights(0o755, true), 1000, 1000), Some(Gain::Capabilities));
         assert_eq!(gained(&rights(0o755, true), 0, 0), None);
+    }
+
+    /// A file with these program headers, kind and bytes of the file, one behind the other.
+    fn program(kind: u16, headers: &[(u32, &[u8])]) -> std::vec::Vec<u8> {
+        let mut file = std::vec![0; 64 + 56 * headers.len()];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[16..18].copy_from_slice(&kind.to_le_bytes());
+        file[18] = 62;
+        file[32] = 64;
+        file[54] = 56;
+        file[56] = headers.len() as u8;
+        for (nth, (kind, bytes)) in headers.iter().enumerate() {
+            let (at, offset) = (64 + 56 * nth, file.len() as u64);
+            file[at..at + 4].copy_from_slice(&kind.to_le_bytes());
+            file[at + 8..at + 16].copy_from_slice(&offset.to_le_bytes());
+            file[at + 32..at + 40].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+            file.extend_from_slice(bytes);
+        }
+        file
+    }
+
+    fn is_it(file: &[u8]) -> bool {
+        is_static_go(|to, at| {
+            let from = usize::try_from(at).ok().and_then(|at| file.get(at..)?.get(..to.len()));
+            from.is_some_and(|from| {
+                to.copy_from_slice(from);
+                true
+            })
+        })
+    }
+
+    const GO_NOTE: &[u8] = b"\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd";
+    const GNU_NOTE: &[u8] = b"\x04\0\0\0\x03\0\0\0\x03\0\0\0GNU\0abc\0";
+
+    #[test]
+    fn static_go() {
+        let [note, words, loader] = [4, 7, 3];
+        let both = [GNU_NOTE, GO_NOTE].concat();
+        assert!(is_it(&program(2, &[(1, b"text"), (note, &both)])));
+        assert!(!is_it(&program(3, &[(note, GO_NOTE)])), "at any address");
+        assert!(!is_it(&program(2, &[(note, GNU_NOTE)])), "another language");
+        assert!(!is_it(&program(2, &[(note, GO_NOTE), (words, b"")])), "with libc");
+        assert!(!is_it(&program(2, &[(note, GO_NOTE), (loader, b"/lib/ld")])), "dynamic");
+        let whole = program(2, &[(note, GO_NOTE)]);
+        for len in 0..whole.len() {
+            assert!(!is_it(&whole[..len]), "{len} bytes of it");
+        }
+    }
+
+    #[test]
+    fn notes_that_lie() {
+        for len in [u32::MAX, 1 << 31, 13, 4] {
+            let note =
+                [&len.to_le_bytes(), &len.to_le_bytes(), &[4, 0, 0, 0][..], b"No\0\0"].concat();
+            assert!(!has_go_note(&note), "{len}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::held::{SA_SIGINFO, SIG_IGN};
 use crate::sys::{self, call};
+use crate::thread::by_block;
 use crate::{fault, held, process};
 
 /// What the kernel carries of a siginfo (include/linux/signal_types.h, struct kernel_siginfo), in words.
@@ -69,6 +70,7 @@ fn line() -> &'static mut Line {
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + yasmin_delayed@GOTTPOFF]",
+            by_block!(),
             "add {at}, qword ptr fs:[0]",
             at = out(reg) at,
             options(nostack, readonly),

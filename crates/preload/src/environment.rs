@@ -4,10 +4,13 @@
 
 use core::ffi::c_char;
 
-use crate::{memory, real};
+use crate::{bare, memory, real};
 
 /// The program's own, as it is now; null if there is none.
 pub fn own() -> *const *const c_char {
+    if bare::is() {
+        return bare::environment();
+    }
     let variable = real::anywhere(b"environ\0").cast::<*const *const c_char>();
     // SAFETY: null, or libc's variable of this name.
     if variable.is_null() { core::ptr::null() } else { unsafe { *variable } }

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::real;
 use crate::sys::{self, SigAction, call};
-use crate::thread::thread_word;
+use crate::thread::{by_block, thread_word};
 
 pub const SIGBUS: c_int = 7;
 pub const SIGSEGV: c_int = 11;
@@ -56,12 +56,18 @@ global_asm!(
     .cfi_adjust_cfa_offset 8
     .endr
     mov rax, qword ptr [rip + yasmin_copying@GOTTPOFF]
+    "#,
+    by_block!(),
+    r#"
     push qword ptr fs:[rax]
     .cfi_adjust_cfa_offset 8
     push rdx
     .cfi_adjust_cfa_offset 8
     push rcx
     .cfi_adjust_cfa_offset 8
+    "#,
+    by_block!(),
+    r#"
     mov qword ptr fs:[rax], rsp
     cmp rdi, -1
     je 2f
@@ -124,6 +130,9 @@ global_asm!(
     mov rdx, qword ptr [rip + yasmin_copying@GOTTPOFF]
     add rsp, 16
     .cfi_adjust_cfa_offset -16
+    "#,
+    by_block!(),
+    r#"
     pop qword ptr fs:[rdx]
     .cfi_adjust_cfa_offset -8
     .irp register, r15, r14, r13, r12, rbx, rbp

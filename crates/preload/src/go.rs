@@ -1,4 +1,4 @@
-//! Programs in Go that are linked with libc (cgo). Go makes its system calls by instructions of
+//! Programs in Go, with cgo or static and without it. Go makes its system calls by instructions of
 //! its own, so before such a program begins, these get a detour through this library.
 //!
 //! A detour is a jump in place of the instruction. It leads to `yasmin_go_enter`, which asks
@@ -7,8 +7,8 @@
 //!
 //! - Only while one thread is there, before the program's first instruction: nobody is inside
 //!   what is changed.
-//! - Only where libc makes the program's threads (it imports pthread_create): in Go without cgo, a
-//!   thread's block is not libc's, and this library cannot run in it.
+//! - Only where libc makes the program's threads (it imports pthread_create), or where there is no libc
+//!   at all (`bare`). A program that is linked with libc statically makes threads that nobody here sees.
 //! - Goroutines have small stacks, so the library gets one of its own in each thread (`stacks`).
 //! - A function that is not as `yasmin_text::go` knows it stays, and is found when the text is
 //!   looked through: the process is careful then.
@@ -17,19 +17,21 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
+use yasmin_image::has_go_note;
 use yasmin_text::go::{self, Kind, Site};
 
 use crate::exports::by_number;
-use crate::object::{self, Dynamic, Header, Object, PF_X, PT_LOAD, PT_NOTE};
+use crate::object::{self, Dynamic, Header, Object, PF_X, PT_LOAD, PT_NOTE, PT_TLS};
 use crate::stacks::{self, Block};
 use crate::sys::{self, Sysno, call};
-use crate::{process, text};
+use crate::thread::by_block;
+use crate::{bare, process, text};
 
 const PAGE: usize = 4096;
-/// A detour: seven bytes for where to come back to, six to jump, at most ten that were moved, five
-/// to jump back.
+/// A detour: five bytes for a number, seven for where to come back to, six to jump, at most ten that
+/// were moved (where no number is loaded), five to jump back.
 const DETOUR: usize = 32;
-/// The page's first word is where all detours lead.
+/// The page's first two words are where they lead: calls, and what makes a thread.
 const DETOURS: usize = PAGE / DETOUR - 1;
 /// A relative jump.
 const JUMP: usize = 5;
@@ -62,38 +64,21 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     });
     // SAFETY: as above.
     let program = unsafe { Dynamic::of(base, headers) };
-    if !is_go || !program.is_some_and(|it| it.imports(c"pthread_create")) {
+    let makes_threads_by_libc = || program.is_some_and(|it| it.imports(c"pthread_create"));
+    let has_threads_of_libc = || headers.iter().any(|header| header.kind == PT_TLS);
+    let is_known = if bare::is() { !has_threads_of_libc() } else { makes_threads_by_libc() };
+    if !is_go || !is_known {
         return;
     }
     for header in headers.iter().filter(|one| one.kind == PT_LOAD && one.flags & PF_X != 0) {
         // SAFETY: as above.
         let Some(code) = (unsafe { header.bytes(base) }) else { continue };
+        // Threads that are not seen made would come here with the block of the one that made them.
+        if bare::is() && !go::makes_threads(code) {
+            continue;
+        }
         if let Some(page) = page_before(code.as_ptr() as usize, code.len()) {
             divert_text(code, page);
-        }
-    }
-}
-
-/// Whether one of these notes (elf(5), Nhdr) is the Go linker's, with the program's build ID.
-fn has_go_note(mut notes: &[u8]) -> bool {
-    const HEAD: usize = 12;
-    const GO: (u32, &[u8]) = (4, b"Go\0\0");
-    loop {
-        let word = |at: usize| {
-            let bytes = notes.get(at..at + 4)?;
-            bytes.try_into().ok().map(u32::from_le_bytes)
-        };
-        let (Some(name_bytes), Some(text_bytes), Some(kind)) = (word(0), word(4), word(8)) else {
-            return false;
-        };
-        let name = notes.get(HEAD..HEAD + GO.1.len());
-        if (kind, name) == (GO.0, Some(GO.1)) {
-            return true;
-        }
-        let padded = |bytes: u32| (bytes as usize).next_multiple_of(4);
-        match notes.get(HEAD + padded(name_bytes) + padded(text_bytes)..) {
-            Some(rest) => notes = rest,
-            None => return false,
         }
     }
 }
@@ -128,20 +113,20 @@ fn page_before(text: usize, len_bytes: usize) -> Option<usize> {
 /// may then be run (MemoryDenyWriteExecute, SELinux's execmem).
 fn divert_text(code: &'static [u8], page: usize) {
     let at = |site: &Site| code.as_ptr() as usize + site.at;
-    let sites = || {
-        let mut from = 0;
-        core::iter::from_fn(move || {
-            let site = go::next(code, from)?;
-            from = site.at + site.len_bytes;
-            Some(site)
-        })
-    };
-    let calls = || sites().filter(|site| site.kind == Kind::Call).take(DETOURS);
+    let sites = || go::all(code);
+    let is_diverted = |site: &Site| site.kind == Kind::Call || bare::is();
+    let diverted = || sites().filter(is_diverted).take(DETOURS);
     let detours = || (1..).map(|nth| page + nth * DETOUR);
+    let enter = if bare::is() { yasmin_go_enter_bare } else { yasmin_go_enter };
     // SAFETY: a fresh page of ours.
-    unsafe { (page as *mut usize).write(yasmin_go_enter as *const () as usize) };
-    for (site, detour) in calls().zip(detours()) {
-        write_detour(at(&site), &site, detour, page);
+    unsafe {
+        let heads = page as *mut usize;
+        heads.write(enter as *const () as usize);
+        heads.add(1).write(yasmin_go_thread as *const () as usize);
+    }
+    for (site, detour) in diverted().zip(detours()) {
+        let head = page + size_of::<usize>() * usize::from(site.kind == Kind::Thread);
+        write_detour(at(&site), &site, detour, head);
     }
     // SAFETY: our page, and instructions of the program's, which nobody runs yet.
     unsafe {
@@ -149,24 +134,29 @@ fn divert_text(code: &'static [u8], page: usize) {
             sys::unmap(page as *mut u8, PAGE);
             return;
         }
-        for (site, detour) in calls().zip(detours()) {
-            put_jump(at(&site), site.len_bytes, detour);
+        for (site, detour) in diverted().zip(detours()) {
+            put_jump(at(&site) - site.lead_bytes, site.lead_bytes + site.len_bytes, detour);
         }
     }
-    sites().filter(|site| site.kind == Kind::Thread).for_each(|site| text::except(at(&site)));
+    let unreached = sites().filter(|site| !is_diverted(site));
+    unreached.for_each(|site| text::except(at(&site)));
 }
 
-/// The detour for the instruction at `at`, in `page`, which is writable.
-fn write_detour(at: usize, site: &Site, detour: usize, page: usize) {
+/// The detour for the instruction at `at`, in a page that is writable, to where the word at `head` says.
+fn write_detour(at: usize, site: &Site, detour: usize, head: usize) {
     let moved_bytes = site.len_bytes - SYSCALL_BYTES;
     let mut to = Writer(detour as *mut u8);
+    // SAFETY: the program's text.
+    to.bytes(unsafe {
+        core::slice::from_raw_parts((at - site.lead_bytes) as *const u8, site.lead_bytes)
+    });
     // lea rbx, [rip + behind the jump]
     to.bytes(&[0x48, 0x8d, 0x1d]);
     to.word(6);
-    // jmp [page]
+    // jmp [head]
     to.bytes(&[0xff, 0x25]);
-    to.distance(page);
-    // SAFETY: the program's text.
+    to.distance(head);
+    // SAFETY: as above.
     to.bytes(unsafe {
         core::slice::from_raw_parts((at + SYSCALL_BYTES) as *const u8, moved_bytes)
     });
@@ -237,130 +227,267 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-/// Where detours lead. As at a `syscall` instruction: rax, rdi, rsi, rdx, r10, r8, r9. rbx: where to go
-/// on. Changes rax as the kernel does, and rbx, rcx, r11, r13 and the vector registers, which no caller of
+/// Where detours of calls lead. As at a `syscall` instruction: rax, rdi, rsi, rdx, r10, r8, r9. rbx: where to
+/// go on. Changes rax as the kernel does, and rbx, rcx, r11, r13 and the vector registers, which no caller of
 /// these functions keeps; but Go wants xmm15 to be zero. Touches nothing of the program's stack.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub extern "C" fn yasmin_go_enter() {
-    core::arch::naked_asm!(
-        "cmp rax, {numbers}",
-        "jae 9f",
-        "lea r11, [rip + {may_concern}]",
-        "cmp byte ptr [r11 + rax], 0",
-        "je 9f",
-        "mov r13, qword ptr [rip + yasmin_go_word@GOTTPOFF]",
-        "2:",
-        "mov rcx, qword ptr fs:[r13]",
-        "cmp rcx, 1",
-        "jb 5f",
-        "je 9f",
-        "test ecx, {block} - 1",
-        "jz 9f",
-        // A level. From now on a handler has the next one.
-        "sub qword ptr fs:[r13], {level}",
-        "mov [rcx - 8], rsp",
-        "mov [rcx - 16], rcx",
-        "lea rsp, [rcx - 16]",
-        "push r9",
-        "push r8",
-        "push r10",
-        "push rdx",
-        "push rsi",
-        "push rdi",
-        "push rax",
-        "mov rdi, rsp",
-        // Ten words: rsp is aligned.
-        "push rax",
-        "call {take}",
-        "mov r11d, eax",
-        "pop rax",
-        "pop rax",
-        "pop rdi",
-        "pop rsi",
-        "pop rdx",
-        "pop r10",
-        "pop r8",
-        "pop r9",
-        "pop rcx",
-        "pop rsp",
-        // Not added to: a child that borrowed this memory and became a program never gave its level back.
-        "mov qword ptr fs:[r13], rcx",
-        "xorps xmm15, xmm15",
-        "cmp r11d, 1",
-        "je 9f",
-        "ja 4f",
-        "jmp rbx",
-        // The call, after which this thread's word is as it was, whatever a child did with it.
-        "4:",
-        "mov r11, rcx",
-        "and r11, -{block}",
-        "mov [r11 + {word}], rcx",
-        "syscall",
-        "mov rcx, qword ptr fs:[r13]",
-        "and rcx, -{block}",
-        "mov rcx, [rcx + {word}]",
-        "mov qword ptr fs:[r13], rcx",
-        "jmp rbx",
-        // The call, as the program would have made it.
-        "9:",
-        "syscall",
-        "jmp rbx",
-        // A block for this thread. No stack is needed for that.
+///
+/// `block` stands at 5: and gives the thread a block, without a stack: then on at 2:, or at 7: without memory.
+macro_rules! enter {
+    ($(#[$about:meta])* $name:ident, [$($block:expr,)*], $($operands:tt)*) => {
+        $(#[$about])*
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "cmp rax, {numbers}",
+                "jae 9f",
+                "lea r11, [rip + {may_concern}]",
+                "cmp byte ptr [r11 + rax], 0",
+                "je 9f",
+                "mov r13, qword ptr [rip + yasmin_go_word@GOTTPOFF]",
+                "2:",
+                by_block!(),
+                "mov rcx, qword ptr fs:[r13]",
+                "cmp rcx, 1",
+                "jb 5f",
+                "je 9f",
+                "test ecx, {block} - 1",
+                "jz 9f",
+                // A level. From now on a handler has the next one.
+                by_block!(),
+                "sub qword ptr fs:[r13], {level}",
+                "mov [rcx - 8], rsp",
+                "mov [rcx - 16], rcx",
+                "lea rsp, [rcx - 16]",
+                "push r9",
+                "push r8",
+                "push r10",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "push rax",
+                "mov rdi, rsp",
+                // Ten words: rsp is aligned.
+                "push rax",
+                "call {take}",
+                "mov r11d, eax",
+                "pop rax",
+                "pop rax",
+                "pop rdi",
+                "pop rsi",
+                "pop rdx",
+                "pop r10",
+                "pop r8",
+                "pop r9",
+                "pop rcx",
+                "pop rsp",
+                // Not added to: a child that borrowed this memory and became a program never gave its level back.
+                by_block!(),
+                "mov qword ptr fs:[r13], rcx",
+                "xorps xmm15, xmm15",
+                "cmp r11d, 1",
+                "je 9f",
+                "ja 4f",
+                "jmp rbx",
+                // The call, after which this thread's word is as it was, whatever a child did with it.
+                "4:",
+                "mov r11, rcx",
+                "and r11, -{block}",
+                "mov [r11 + {word}], rcx",
+                "syscall",
+                by_block!(),
+                "mov rcx, qword ptr fs:[r13]",
+                "and rcx, -{block}",
+                "mov rcx, [rcx + {word}]",
+                by_block!(),
+                "mov qword ptr fs:[r13], rcx",
+                "jmp rbx",
+                // The call, as the program would have made it.
+                "9:",
+                "syscall",
+                "jmp rbx",
+                $($block,)*
+                // Without memory no Go program goes on either.
+                "7:",
+                "ud2",
+                numbers = const by_number::NUMBERS,
+                may_concern = sym by_number::MAY_CONCERN,
+                level = const stacks::LEVEL,
+                block = const stacks::BLOCK,
+                mapped = const stacks::MAPPED,
+                word = const core::mem::offset_of!(Block, word),
+                mmap = const Sysno::mmap as usize,
+                $($operands)*
+                take = sym take,
+            )
+        }
+    };
+}
+
+enter! {
+    /// With libc: a handler that comes meanwhile makes its call without the library.
+    yasmin_go_enter,
+    [
         "5:",
         "mov ecx, 1",
+        by_block!(),
         "xchg qword ptr fs:[r13], rcx",
         "test rcx, rcx",
         "jz 6f",
-        // A handler was faster.
+        by_block!(),
         "mov qword ptr fs:[r13], rcx",
         "jmp 2b",
         "6:",
+        by_block!(),
         "mov qword ptr fs:[r13 + 8], rax",
+        by_block!(),
         "mov qword ptr fs:[r13 + 16], rdi",
+        by_block!(),
         "mov qword ptr fs:[r13 + 24], rsi",
+        by_block!(),
         "mov qword ptr fs:[r13 + 32], rdx",
+        by_block!(),
         "mov qword ptr fs:[r13 + 40], r10",
+        by_block!(),
         "mov qword ptr fs:[r13 + 48], r8",
+        by_block!(),
         "mov qword ptr fs:[r13 + 56], r9",
         "mov eax, {mmap}",
         "xor edi, edi",
         "mov esi, {mapped}",
-        // PROT_READ, PROT_WRITE; MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE.
         "mov edx, 3",
         "mov r10d, 0x4022",
         "mov r8, -1",
         "xor r9d, r9d",
         "syscall",
         "cmp rax, -4096",
-        // Without memory no Go program goes on either.
         "ja 7f",
         "lea rcx, [rax + {block} - 1]",
         "and rcx, -{block}",
         "mov [rcx], rax",
         "add rcx, {block}",
+        by_block!(),
         "mov rax, qword ptr fs:[r13 + 8]",
+        by_block!(),
         "mov rdi, qword ptr fs:[r13 + 16]",
+        by_block!(),
         "mov rsi, qword ptr fs:[r13 + 24]",
+        by_block!(),
         "mov rdx, qword ptr fs:[r13 + 32]",
+        by_block!(),
         "mov r10, qword ptr fs:[r13 + 40]",
+        by_block!(),
         "mov r8, qword ptr fs:[r13 + 48]",
+        by_block!(),
         "mov r9, qword ptr fs:[r13 + 56]",
         "sub rcx, {level}",
+        by_block!(),
         "mov qword ptr fs:[r13], rcx",
         "jmp 2b",
-        "7:",
-        "ud2",
-        numbers = const by_number::NUMBERS,
-        may_concern = sym by_number::MAY_CONCERN,
-        level = const stacks::LEVEL,
-        block = const stacks::BLOCK,
-        mapped = const stacks::MAPPED,
-        word = const core::mem::offset_of!(Block, word),
-        mmap = const Sysno::mmap as usize,
-        take = sym take,
+    ],
+}
+
+enter! {
+    /// Without libc: the block holds this library's words of the thread, too. Until there is one the thread
+    /// has `yasmin_go_nobody`. A handler that comes meanwhile makes the block, and this one's is given back.
+    yasmin_go_enter_bare,
+    [
+        "5:",
+        "movq xmm0, rax",
+        "movq xmm1, rdi",
+        "movq xmm2, rsi",
+        "movq xmm3, rdx",
+        "movq xmm4, r10",
+        "movq xmm5, r8",
+        "movq xmm6, r9",
+        "mov eax, {mmap}",
+        "xor edi, edi",
+        "mov esi, {mapped}",
+        "mov edx, 3",
+        "mov r10d, 0x4022",
+        "mov r8, -1",
+        "xor r9d, r9d",
+        "syscall",
+        "cmp rax, -4096",
+        "ja 7f",
+        "lea rdx, [rax + {block} - 1]",
+        "and rdx, -{block}",
+        "mov [rdx], rax",
+        // Its own address, and the word.
+        "lea rsi, [rdx + {own}]",
+        "mov [rsi], rsi",
+        "add rdx, {block} - {level}",
+        "mov [rsi + r13], rdx",
+        by_block!(),
+        "cmp qword ptr fs:[r13], 0",
+        "jne 8f",
+        "mov eax, {arch_prctl}",
+        "mov edi, {set_gs}",
+        "syscall",
+        "test eax, eax",
+        "jnz 7f",
+        "12:",
+        "movq rax, xmm0",
+        "movq rdi, xmm1",
+        "movq rsi, xmm2",
+        "movq rdx, xmm3",
+        "movq r10, xmm4",
+        "movq r8, xmm5",
+        "movq r9, xmm6",
+        "jmp 2b",
+        "8:",
+        "mov rdi, rax",
+        "mov esi, {mapped}",
+        "mov eax, {munmap}",
+        "syscall",
+        "jmp 12b",
+    ],
+    munmap = const Sysno::munmap as usize,
+    arch_prctl = const Sysno::arch_prctl as usize,
+    set_gs = const stacks::ARCH_SET_GS,
+    own = const stacks::OWN,
+}
+
+/// Where the detour of runtime.clone leads. The new thread has no block of this library's yet. It begins
+/// with its maker's gs; Go blocks signals meanwhile.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub extern "C" fn yasmin_go_thread() {
+    core::arch::naked_asm!(
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rbx",
+        "2:",
+        "mov r14, rsi",
+        "mov eax, {arch_prctl}",
+        "mov r15, rdi",
+        "mov edi, {set_gs}",
+        "lea rsi, [rip + yasmin_go_nobody_at]",
+        "syscall",
+        "mov rsi, r14",
+        "mov rdi, r15",
+        "xor eax, eax",
+        "jmp rbx",
+        arch_prctl = const Sysno::arch_prctl as usize,
+        set_gs = const stacks::ARCH_SET_GS,
     )
 }
+
+// The block of threads that never came here: all words 0. Only handlers' entries write there, what nobody
+// reads.
+core::arch::global_asm!(
+    ".pushsection .data.yasmin_go_nobody,\"aw\",@progbits",
+    ".balign 64",
+    ".zero {before}",
+    ".globl yasmin_go_nobody_at",
+    ".hidden yasmin_go_nobody_at",
+    "yasmin_go_nobody_at:",
+    ".quad yasmin_go_nobody_at",
+    ".zero 56",
+    ".popsection",
+    before = const stacks::OWN_BYTES,
+);
 
 /// A system call of the program's: its number and arguments, as they lie on the library's stack.
 #[repr(C)]

@@ -14,7 +14,7 @@ use core::arch::asm;
 use core::ffi::{c_int, c_void};
 
 use crate::sys::{self, call};
-use crate::thread::thread_word;
+use crate::thread::{by_block, thread_word};
 use crate::{delayed, fault, real};
 
 thread_word! {
@@ -55,6 +55,7 @@ pub fn enter() {
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + yasmin_held@GOTTPOFF]",
+            by_block!(),
             "add dword ptr fs:[{at}], 1",
             at = out(reg) _,
             options(nostack),
@@ -69,6 +70,7 @@ pub fn leave() {
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + yasmin_held@GOTTPOFF]",
+            by_block!(),
             "sub dword ptr fs:[{at}], 1",
             "js {waits}",
             at = out(reg) _,

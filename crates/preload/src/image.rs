@@ -86,6 +86,23 @@ pub unsafe fn of(name: Name, environment: *const *const c_char) -> Image {
     }
 }
 
+/// Whether `name`, run with `environment`, is a static program that `yasmin-inject` can give the library.
+///
+/// # Safety
+/// As `of`.
+pub unsafe fn is_static_go(name: Name, environment: *const *const c_char) -> bool {
+    // SAFETY: the caller's.
+    let opened = unsafe {
+        if !names_library(environment) {
+            return false;
+        }
+        open(name)
+    };
+    let Opened::File(file) = opened else { return false };
+    let read = |to: &mut [u8], at: u64| read_at(&file, to, at as usize) == to.len();
+    yasmin_image::is_static_go(read) && !raises_rights(&file)
+}
+
 /// Whether it is neither a script that names its interpreter nor ELF.
 fn has_no_kind(file: &File) -> bool {
     let mut head = [0u8; 4];
@@ -162,7 +179,7 @@ unsafe fn names_library(environment: *const *const c_char) -> bool {
     unsafe { environment::variable(environment, b"LD_PRELOAD=") }.is_some_and(has_name)
 }
 
-fn has_name(text: &[u8]) -> bool {
+pub fn has_name(text: &[u8]) -> bool {
     text.windows(LIBRARY.len()).any(|part| part == LIBRARY)
 }
 

@@ -23,6 +23,7 @@ use core::ffi::{c_char, c_int};
 compile_error!("libyasmin is written for x86-64 Linux so far");
 
 mod answer;
+mod bare;
 mod barrier;
 mod bindings;
 mod broker;
@@ -47,6 +48,8 @@ mod held;
 mod holders;
 mod image;
 mod in_flight;
+mod inject;
+mod injected;
 mod iov;
 mod life;
 mod lock;

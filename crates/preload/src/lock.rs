@@ -73,22 +73,12 @@ fn ask_me() -> u32 {
     // A number that no thread has can be told apart as well; only the kernel takes it for nobody's.
     const NO_THREADS: u32 = 1 << 29;
     let number = if process::is_sandboxed() {
-        NO_THREADS | (thread_pointer() >> 6) as u32 & (NO_THREADS - 1)
+        NO_THREADS | (sys::thread_pointer() >> 6) as u32 & (NO_THREADS - 1)
     } else {
         sys::gettid()
     };
     thread::set(number);
     number
-}
-
-/// Where the calling thread's block is: no other thread's that lives.
-pub fn thread_pointer() -> usize {
-    let at: usize;
-    // SAFETY: the block begins with its own address (the x86-64 psABI's TLS).
-    unsafe {
-        core::arch::asm!("mov {}, fs:[0]", out(reg) at, options(nostack, readonly, preserves_flags));
-    }
-    at
 }
 
 /// In a forked child: its thread has another number.

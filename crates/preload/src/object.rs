@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::real;
+use crate::{bare, real};
 
 #[repr(C)]
 pub struct Object {
@@ -39,6 +39,10 @@ pub fn start() {
 
 /// Shows each object to `visit`, until that says other than 0. False: it cannot yet.
 pub fn each(visit: Visit, data: *mut c_void) -> bool {
+    if bare::is() {
+        each_bare(visit, data);
+        return true;
+    }
     let iterate = ITERATE.load(Ordering::Relaxed);
     if iterate.is_null() {
         return false;
@@ -50,6 +54,43 @@ pub fn each(visit: Visit, data: *mut c_void) -> bool {
         iterate(visit, data);
     }
     true
+}
+
+/// What is loaded where there is no dynamic linker, the program first.
+fn each_bare(visit: Visit, data: *mut c_void) {
+    let (at, count) = bare::headers();
+    let headers = at as *const Header;
+    let mut program = Object { base: 0, name: c"".as_ptr(), headers, count: count as u16 };
+    // SAFETY: the program's headers.
+    if let Some(own) = unsafe { program.headers() }.iter().find(|one| one.kind == PT_PHDR) {
+        program.base = at.wrapping_sub(own.address);
+    }
+    let library = object_at(Dynamic::own().base, c"libyasmin.so");
+    for object in [Some(program), library, object_at(bare::vdso(), c"")] {
+        // SAFETY: what is loaded stays.
+        if object.is_some_and(|it| unsafe { visit(&raw const it, size_of::<Object>(), data) } != 0)
+        {
+            return;
+        }
+    }
+}
+
+/// The object whose file header is at `at`.
+fn object_at(at: usize, name: &'static CStr) -> Option<Object> {
+    const HEADERS_AT: usize = 32;
+    const COUNT_AT: usize = 56;
+    if at == 0 {
+        return None;
+    }
+    // SAFETY: an Elf64_Ehdr, with the program headers where it says.
+    unsafe {
+        let headers = (at + *((at + HEADERS_AT) as *const usize)) as *const Header;
+        let count = *((at + COUNT_AT) as *const u16);
+        let mut object = Object { base: at, name: name.as_ptr(), headers, count };
+        let first = object.headers().iter().find(|one| one.kind == PT_LOAD)?.address;
+        object.base = at.wrapping_sub(first);
+        Some(object)
+    }
 }
 
 /// struct link_map, as far as debuggers know it.
@@ -111,6 +152,8 @@ pub struct Header {
 pub const PT_LOAD: u32 = 1;
 pub const PT_DYNAMIC: u32 = 2;
 pub const PT_NOTE: u32 = 4;
+pub const PT_PHDR: u32 = 6;
+pub const PT_TLS: u32 = 7;
 pub const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 pub const PT_GNU_RELRO: u32 = 0x6474_e552;
 pub const PF_X: u32 = 1;

@@ -5,6 +5,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use crate::bare;
 use crate::sys::{
     self, AioRequest, EpollEvent, IoVec, MMsgHdr, MsgHdr, PollFd, SigAction, TimeSpec,
 };
@@ -95,6 +96,11 @@ fn set_of_thread(slot: &AtomicPtr<c_void>, value: c_int) -> Option<c_int> {
     (unsafe { set(value, &raw mut before) } == 0).then_some(before)
 }
 
+/// libc's function of this name, or what stands for it where there is no libc.
+fn entry(name: &[u8]) -> *mut c_void {
+    if bare::is() { bare::function(name) } else { next(name) }
+}
+
 /// Which libc it is.
 pub struct Libc {
     is_musl: AtomicBool,
@@ -104,7 +110,7 @@ pub static LIBC: Libc = Libc { is_musl: AtomicBool::new(false) };
 
 impl Libc {
     fn find(&self) {
-        let is_musl = next(b"gnu_get_libc_version\0").is_null();
+        let is_musl = !bare::is() && next(b"gnu_get_libc_version\0").is_null();
         self.is_musl.store(is_musl, Ordering::Relaxed);
     }
 
@@ -183,7 +189,7 @@ macro_rules! entries {
             TESTCANCEL.store(next(b"pthread_testcancel\0"), Ordering::Relaxed);
             SETCANCELSTATE.store(next(b"pthread_setcancelstate\0"), Ordering::Relaxed);
             SETCANCELTYPE.store(next(b"pthread_setcanceltype\0"), Ordering::Relaxed);
-            $(slots::$name.store(next(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
+            $(slots::$name.store(entry(concat!(stringify!($name), "\0").as_bytes()), Ordering::Relaxed);)*
         }
 
         $(
@@ -196,7 +202,7 @@ macro_rules! entries {
             let mut at = slots::$name.load(Ordering::Relaxed);
             if at.is_null() {
                 // Called before this library's constructor ran.
-                at = next(concat!(stringify!($name), "\0").as_bytes());
+                at = entry(concat!(stringify!($name), "\0").as_bytes());
                 if at.is_null() {
                     sys::set_errno(sys::ENOSYS);
                     return -1 as _;

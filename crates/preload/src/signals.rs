@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering}
 
 use crate::lock::Lock;
 use crate::sys;
-use crate::thread::thread_word;
+use crate::thread::{by_block, thread_word};
 use crate::{delayed, fault, held, process, real, tcp};
 
 const SIGNALS: usize = 65;
@@ -50,14 +50,17 @@ macro_rules! entry {
         extern "C" fn $name() {
             naked_asm!(
                 "mov rax, qword ptr [rip + yasmin_copying@GOTTPOFF]",
+                by_block!(),
                 "cmp qword ptr fs:[rax], 0",
                 "jne 4f",
                 "3:",
                 "mov rax, qword ptr [rip + yasmin_held@GOTTPOFF]",
+                by_block!(),
                 "cmp dword ptr fs:[rax], 0",
                 "jne 5f",
                 "6:",
                 "mov rax, qword ptr [rip + yasmin_delayed@GOTTPOFF]",
+                by_block!(),
                 "cmp dword ptr fs:[rax], 0",
                 "jne 8f",
                 "9:",
@@ -65,6 +68,7 @@ macro_rules! entry {
                 "bt dword ptr [rcx + 16 * {which}], edi",
                 "jnc 7f",
                 "mov rax, qword ptr [rip + yasmin_admits@GOTTPOFF]",
+                by_block!(),
                 "mov dword ptr fs:[rax], 3",
                 "7:",
                 "mov rax, qword ptr [rip + yasmin_handled@GOTTPOFF]",
@@ -75,6 +79,7 @@ macro_rules! entry {
                 "movabs rcx, 0x100000001",
                 "2:",
                 // One instruction: a signal on top of this one comes before or after.
+                by_block!(),
                 "add qword ptr fs:[rax], rcx",
                 "mov ecx, edi",
                 "lea rax, [rip + {handlers}]",

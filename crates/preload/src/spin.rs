@@ -60,11 +60,30 @@ pub fn find_rseq() {
 pub fn cpu() -> u32 {
     let offset = RSEQ_OFFSET.load(Ordering::Relaxed);
     if offset == 0 {
-        return NO_CPU;
+        return cpu_by_segment();
     }
     let area = (sys::thread_pointer() as isize + offset) as *const u32;
     // SAFETY: struct rseq of this thread; cpu_id is its second field, written by the kernel.
     unsafe { area.add(1).read_volatile().wrapping_add(1) }
+}
+
+/// Linux keeps the CPU's number in the limit of a segment, for the vDSO's getcpu (arch/x86/include/asm/segment.h).
+fn cpu_by_segment() -> u32 {
+    const CPU_AND_NODE: u32 = 15 * 8 + 3;
+    const CPU: u32 = (1 << 12) - 1;
+    let (limit, is_there): (u32, u8);
+    // SAFETY: reads a descriptor's limit, or says that there is none.
+    unsafe {
+        core::arch::asm!(
+            "lsl {limit:e}, {segment:e}",
+            "setz {is_there}",
+            limit = lateout(reg) limit,
+            segment = in(reg) CPU_AND_NODE,
+            is_there = lateout(reg_byte) is_there,
+            options(nomem, nostack),
+        );
+    }
+    if is_there == 0 { NO_CPU } else { (limit & CPU) + 1 }
 }
 
 fn rate() -> Rate {

@@ -18,6 +18,7 @@
 //! Storey 1: system.
 
 use core::cell::UnsafeCell;
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::lock::Lock;
@@ -29,11 +30,18 @@ pub const BLOCK: usize = 4 * LEVEL;
 /// What is mapped: a block wherever the kernel puts it.
 pub const MAPPED: usize = 2 * BLOCK;
 
+/// Where there is no libc (`bare`): in a block, where gs points to. This library's words of the thread lie
+/// below, at most so many bytes.
+pub const OWN: usize = 1024;
+/// arch_prctl(2).
+pub const ARCH_SET_GS: c_int = 0x1001;
+pub const OWN_BYTES: usize = OWN - size_of::<Block>().next_multiple_of(64);
+
 /// A block's head.
 #[repr(C)]
 pub struct Block {
     /// Where the mapping begins.
-    mapping: *mut u8,
+    pub mapping: *mut u8,
     next: *mut Self,
     /// Whose it is; 0: not noted yet.
     tid: u32,

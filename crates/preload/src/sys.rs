@@ -10,6 +10,8 @@ pub use syscalls::Sysno;
 use syscalls::raw;
 use yasmin_channel::region::{self, Filling};
 
+use crate::thread::by_block;
+
 /// Result of a raw system call: 0 or more, or minus errno.
 pub type Ret = isize;
 
@@ -350,7 +352,12 @@ pub fn thread_pointer() -> u64 {
     let me: u64;
     // SAFETY: the first word of the thread block points to itself on x86-64 (psABI TLS).
     unsafe {
-        core::arch::asm!("mov {}, fs:0", out(reg) me, options(nostack, readonly, preserves_flags))
+        core::arch::asm!(
+            by_block!(),
+            "mov {}, fs:[0]",
+            out(reg) me,
+            options(nostack, readonly, preserves_flags)
+        );
     };
     me
 }

@@ -27,7 +27,7 @@ use crate::entry::{self, Entry};
 use crate::lock::{self, Lock};
 use crate::object::{self, Header, Object, PF_X, PT_GNU_EH_FRAME, PT_LOAD, Visit};
 use crate::sys::{self, IoVec, call};
-use crate::{bindings, clock, config, process, real, table};
+use crate::{bare, bindings, clock, config, process, real, table};
 
 /// How long a call may look at text.
 const SLICE_US: u64 = 50;
@@ -163,6 +163,7 @@ pub fn start() {
     // What comes by dlopen its users may find past this library.
     LIBURING.store(real::next(b"io_uring_queue_init_params\0") as usize, Ordering::Relaxed);
     const AT_SYSINFO_EHDR: c_long = 33;
+    EXCEPTED[7].store(bare::vdso(), Ordering::Relaxed);
     let ask = real::next(b"getauxval\0");
     if !ask.is_null() {
         // SAFETY: libc's getauxval has this signature.

@@ -2,6 +2,16 @@
 //!
 //! Storey 1: system.
 
+/// Stands before each instruction that goes to the thread's block by fs, and notes where it is. In a
+/// program that has fs for itself (`bare`) the injector turns all of these into such by gs; it does so
+/// by their first byte, the prefix.
+macro_rules! by_block {
+    () => {
+        "778: .pushsection yasmin_by_block,\"aR\",@progbits; .long 778b - .; .popsection"
+    };
+}
+pub(crate) use by_block;
+
 /// A word of each thread, 0 in a new one, as a module with `get` and `set`; its symbol is `yasmin_`
 /// and the module's name. Initial-exec: signal handlers use it, and nothing may allocate then. Not
 /// cached over a call: a handler, or a vfork child in the same thread's block, may have set it.
@@ -34,6 +44,7 @@ macro_rules! thread_word {
                 unsafe {
                     core::arch::asm!(
                         concat!("mov {at}, qword ptr [rip + yasmin_", stringify!($name), "@GOTTPOFF]"),
+                        $crate::thread::by_block!(),
                         concat!("mov ", $value, ", ", $width, " ptr fs:[{at}]"),
                         at = out(reg) _,
                         value = out(reg) value,
@@ -49,6 +60,7 @@ macro_rules! thread_word {
                 unsafe {
                     core::arch::asm!(
                         concat!("mov {at}, qword ptr [rip + yasmin_", stringify!($name), "@GOTTPOFF]"),
+                        $crate::thread::by_block!(),
                         concat!("mov ", $width, " ptr fs:[{at}], ", $value),
                         at = out(reg) _,
                         value = in(reg) value,

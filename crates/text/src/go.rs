@@ -16,7 +16,8 @@ pub enum Kind {
     /// the kernel leaves as it is of rdi, rsi, rdx, r8, r9 and r10.
     Call,
     /// `runtime.clone`, which makes a thread where there is no libc. A program with cgo has libc
-    /// make its threads and never comes here.
+    /// make its threads and never comes here. It needs all that the kernel leaves as it is, but for
+    /// rbx, r14, r15 and the vector registers.
     Thread,
 }
 
@@ -26,6 +27,8 @@ pub struct Site {
     pub kind: Kind,
     /// Where the instruction begins in the text, in bytes.
     pub at: usize,
+    /// What may be overwritten before it, in bytes: the call's number is loaded there, and nothing else.
+    pub lead_bytes: usize,
     /// The instruction and what has to be moved with it, in bytes. What is moved neither jumps nor asks
     /// where it stands, so it does the same elsewhere; nothing jumps to it.
     pub len_bytes: usize,
@@ -38,6 +41,8 @@ struct Shape {
     next: &'static [u8],
     /// How many more bytes the next instruction has: a distance from the stack pointer.
     more_bytes: usize,
+    /// Of `before`, what loads the number: with it a jump has room, and the next instruction stays.
+    lead_bytes: usize,
 }
 
 /// cmp rax, -4095
@@ -48,11 +53,16 @@ const STORE: &[u8] = &[0x89, 0x44, 0x24];
 const STORE_LONG: &[u8] = &[0x48, 0x89, 0x44, 0x24];
 
 const fn call(before: &'static [u8], next: &'static [u8], more_bytes: usize) -> Shape {
-    Shape { kind: Kind::Call, before, next, more_bytes }
+    Shape { kind: Kind::Call, before, next, more_bytes, lead_bytes: 0 }
+}
+
+/// Whose `before` ends with `mov eax, number`.
+const fn numbered(kind: Kind, before: &'static [u8], next: &'static [u8]) -> Shape {
+    Shape { kind, before, next, more_bytes: 0, lead_bytes: 5 }
 }
 
 /// What no compiler of another language writes: arguments in rbx, or all of them above the return address.
-const SHAPES: [Shape; 11] = [
+const SHAPES: [Shape; 12] = [
     SYSCALL6,
     // rawVforkSyscall: mov rax, [rsp + 8]; pop r12; syscall; push r12; cmp rax, -4095
     call(b"\x48\x8b\x44\x24\x08\x41\x5c", b"\x41\x54\x48\x3d\x01\xf0\xff\xff", 0),
@@ -85,8 +95,10 @@ const SHAPES: [Shape; 11] = [
     ),
     // runtime.epollwait: mov edx, [rsp + 24]; mov r10d, [rsp + 28]; mov r8, 0; mov eax, 281
     call(b"\x8b\x54\x24\x18\x44\x8b\x54\x24\x1c\x49\xc7\xc0\0\0\0\0\xb8\x19\x01\0\0", STORE, 1),
+    // runtime.rt_sigaction: mov r10, [rsp + 32]; mov eax, 13
+    numbered(Kind::Call, b"\x4c\x8b\x54\x24\x20\xb8\x0d\0\0\0", STORE),
     // runtime.clone: mov eax, 56; syscall; cmp rax, 0
-    Shape { kind: Kind::Thread, before: b"\xb8\x38\0\0\0", next: b"\x48\x83\xf8\0", more_bytes: 0 },
+    numbered(Kind::Thread, b"\xb8\x38\0\0\0", b"\x48\x83\xf8\0"),
 ];
 
 /// mov r10, rsi; mov rdx, rdi; mov rsi, rcx; mov rdi, rbx
@@ -106,20 +118,29 @@ impl Shape {
     }
 
     const fn len_bytes(&self) -> usize {
-        SYSCALL.len() + self.next.len() + self.more_bytes
+        let moved_bytes = if self.lead_bytes > 0 { 0 } else { self.next.len() + self.more_bytes };
+        SYSCALL.len() + moved_bytes
     }
 }
 
 /// Whether this text of a Go program has the function that all packages call.
 pub fn is_known(code: &[u8]) -> bool {
+    all(code).any(|site| SYSCALL6.is_at(code, site.at))
+}
+
+/// Whether this text of a Go program has the function that makes threads where there is no libc.
+pub fn makes_threads(code: &[u8]) -> bool {
+    all(code).any(|site| site.kind == Kind::Thread)
+}
+
+/// All such instructions of a Go program's text.
+pub fn all(code: &[u8]) -> impl Iterator<Item = Site> {
     let mut from = 0;
-    while let Some(site) = next(code, from) {
-        if SYSCALL6.is_at(code, site.at) {
-            return true;
-        }
+    core::iter::from_fn(move || {
+        let site = next(code, from)?;
         from = site.at + site.len_bytes;
-    }
-    false
+        Some(site)
+    })
 }
 
 /// The next such instruction of a Go program's text, at or after `from`.
@@ -129,7 +150,8 @@ pub fn next(code: &[u8], mut from: usize) -> Option<Site> {
         if code[at..].starts_with(&SYSCALL)
             && let Some(shape) = SHAPES.iter().find(|shape| shape.is_at(code, at))
         {
-            return Some(Site { kind: shape.kind, at, len_bytes: shape.len_bytes() });
+            let (kind, lead_bytes) = (shape.kind, shape.lead_bytes);
+            return Some(Site { kind, at, lead_bytes, len_bytes: shape.len_bytes() });
         }
         from = at + 1;
     }

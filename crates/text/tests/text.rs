@@ -297,7 +297,7 @@ proptest! {
 }
 
 mod go {
-    use yasmin_text::go::{Kind, Site, is_known, next};
+    use yasmin_text::go::{Kind, Site, all, is_known, makes_threads, next};
 
     /// The bytes of Go 1.26's functions, and the instruction's place.
     const SYSCALL6: (&[u8], usize) = (
@@ -312,32 +312,27 @@ mod go {
     );
     const CLONE: (&[u8], usize) = (b"\xb8\x38\0\0\0\x0f\x05\x48\x83\xf8\x00\x74\x05", 5);
 
-    fn all(code: &[u8]) -> Vec<Site> {
-        let mut from = 0;
-        core::iter::from_fn(|| {
-            let site = next(code, from)?;
-            from = site.at + site.len_bytes;
-            Some(site)
-        })
-        .collect()
-    }
+    const SIGACTION: (&[u8], usize) =
+        (b"\x48\x8b\x54\x24\x18\x4c\x8b\x54\x24\x20\xb8\x0d\0\0\0\x0f\x05\x89\x44\x24\x28\xc3", 15);
 
     #[test]
     fn functions_are_found_where_they_stand() {
         let mut code = Vec::new();
         let mut wanted = Vec::new();
-        for ((bytes, at), kind, len_bytes) in [
-            (WRITE1, Kind::Call, 6),
-            (CLONE, Kind::Thread, 6),
-            (RAW_VFORK, Kind::Call, 10),
-            (SYSCALL6, Kind::Call, 8),
+        for ((bytes, at), kind, lead_bytes, len_bytes) in [
+            (WRITE1, Kind::Call, 0, 6),
+            (CLONE, Kind::Thread, 5, 2),
+            (SIGACTION, Kind::Call, 5, 2),
+            (RAW_VFORK, Kind::Call, 0, 10),
+            (SYSCALL6, Kind::Call, 0, 8),
         ] {
+            assert_eq!(makes_threads(bytes), bytes == CLONE.0);
             assert_eq!(is_known(bytes), bytes == SYSCALL6.0);
             code.resize(code.len() + 100, 0xcc);
-            wanted.push(Site { kind, at: code.len() + at, len_bytes });
+            wanted.push(Site { kind, at: code.len() + at, lead_bytes, len_bytes });
             code.extend_from_slice(bytes);
         }
-        assert_eq!(all(&code), wanted);
+        assert_eq!(all(&code).collect::<Vec<_>>(), wanted);
         assert!(is_known(&code));
     }
 

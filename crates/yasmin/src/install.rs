@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 pub const LIBRARY: &str = "libyasmin.so";
+pub const INJECTOR: &str = "yasmin-inject";
 pub const BROKER: &str = "yasmind";
 pub const SHMEM: &str = "libyasmin-shmem.so.0";
 

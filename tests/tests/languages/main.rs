@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use yasmin_tests::installed::find_or_say;
-use yasmin_tests::lab::{Folder, Knobs, Lab, artefact};
+use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 use yasmin_tests::process::{Process, eventually};
 use yasmin_tests::status::Bytes;
@@ -138,13 +138,13 @@ fn go_that_is_busy() {
 }
 
 /// Where its text cannot be changed (systemd's MemoryDenyWriteExecute), it is as it was, and stays TCP.
-#[test]
-fn go_whose_text_stays() {
+#[track_caller]
+fn text_stays(with_libc: bool) {
     let lab = Lab::new(Net::Loopback, Knobs::at_once());
-    let Some(program) = go(lab.folder.path(), &["echo.go"], &[], true) else { return };
+    let Some(program) = go(lab.folder.path(), &["echo.go"], &[], with_libc) else { return };
     let start = |name: &str, words: &[&str]| {
-        let mut command = lab.command(&lab.a, &program);
-        command.args(words);
+        let mut command = lab.command(&lab.a, Path::new(ENV));
+        command.arg(&program).args(words);
         deny_write_execute(&mut command).then(|| Process::start(name, &mut command, &lab.registry))
     };
     let Some(mut server) = start("server", &["listen"]) else { return };
@@ -156,22 +156,84 @@ fn go_whose_text_stays() {
     server.terminate();
 }
 
-/// Without libc its connections are right, and stay TCP, and the user is told so in one line.
+#[test]
+fn go_whose_text_stays() {
+    text_stays(true);
+}
+
+#[test]
+fn go_without_libc_whose_text_stays() {
+    text_stays(false);
+}
+
+/// A program that has the library, and becomes the one that its words name.
+const ENV: &str = "/usr/bin/env";
+
+/// A static program has no loader: who becomes it has the library injected.
+#[test]
+fn go_without_libc() {
+    let folder = Folder::new();
+    let Some(program) = go(folder.path(), &["echo.go"], &[], false) else { return };
+    echo(Path::new(ENV), &[&program.display().to_string()], &[]);
+}
+
+#[test]
+fn go_without_libc_that_is_busy() {
+    let folder = Folder::new();
+    let Some(program) = go(folder.path(), &["busy.go"], &["-ldflags=-s -w"], false) else { return };
+    echo(Path::new(ENV), &[&program.display().to_string()], &[]);
+}
+
+/// As users start it.
+#[test]
+fn go_without_libc_by_the_command() {
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    let Some(echo) = go(lab.folder.path(), &["echo.go"], &[], false) else { return };
+    let start = |name: &str, words: &[&str]| {
+        let mut command = lab.run_command(&echo);
+        Process::start(name, command.args(words), &lab.registry)
+    };
+    let mut server = start("server", &["listen"]);
+    let port = server.expect("port ");
+    let mut client = start("client", &["connect", &lab.a.v4().to_string(), &port]);
+    client.expect("same");
+    client.finish();
+    assert_eq!(client.output().lines().count(), 1, "told:\n{}", client.output());
+    let bytes = eventually(
+        "the bytes of closed connections",
+        || Some(lab.bytes_in_all()).filter(|all| all.ring + all.tcp > CARRIED_BYTES),
+        || format!("{:?}", lab.bytes_in_all()),
+    );
+    lab.assert_some_by_ring(bytes.ring);
+    server.terminate();
+}
+
+/// What a program can see of itself and of its children is as it would be without the injection: before an
+/// exec that fails, and in the program that it becomes.
+#[test]
+fn injection_leaves_no_trace() {
+    let Some(python) = find_or_say("python3") else { return };
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    let Some(program) = go(lab.folder.path(), &["itself.go"], &[], false) else { return };
+    let script = source("becomes.py");
+    for thread in ["first", "other"] {
+        let mut command = lab.command(&lab.a, &python);
+        command.args([&script, thread]).arg(&program);
+        let mut process = Process::start(thread, &mut command, &lab.registry);
+        process.expect("as it was");
+        process.finish();
+    }
+}
+
+/// Its connections are right, and stay TCP, and the user is told so in one line.
 #[track_caller]
-fn told_and_plain(options: &[&str], told: &str) {
+fn told_and_plain(sources: &[&str], options: &[&str], with_libc: bool, told: &str) {
     let lab = Lab::new(Net::Loopback, Knobs::at_once());
     let folder = lab.folder.path();
-    let Some(echo) = go(folder, &["echo.go"], options, false) else { return };
+    let Some(echo) = go(folder, sources, options, with_libc) else { return };
     let start = |name: &str, words: &[&str]| {
-        let mut command = Command::new(artefact("yasmin"));
-        command.args(["run", "--socket"]).arg(lab.socket()).arg("--no-broker");
-        command.arg(&echo).args(words);
-        for (key, value) in lab.environment() {
-            if key.starts_with("YASMIN_PROMOTE") {
-                command.env(key, value);
-            }
-        }
-        Process::start(name, &mut command, &lab.registry)
+        let mut command = lab.run_command(&echo);
+        Process::start(name, command.args(words), &lab.registry)
     };
     let mut server = start("server", &["listen"]);
     let port = server.expect("port ");
@@ -190,13 +252,15 @@ fn told_and_plain(options: &[&str], told: &str) {
     server.terminate();
 }
 
+/// libc in the program itself makes threads that nobody outside sees.
 #[test]
-fn go_without_libc() {
-    told_and_plain(&[], "is a static Go program (without cgo), nothing can be preloaded");
+fn go_with_static_libc() {
+    let options = ["-tags=netgo,osusergo", "-ldflags=-linkmode external -extldflags -static"];
+    told_and_plain(&["echo.go", "cgo.go"], &options, true, "that is linked with C");
 }
 
 /// It is loaded by the dynamic linker, and then has threads of its own kind.
 #[test]
 fn go_without_libc_at_any_address() {
-    told_and_plain(&["-buildmode=pie"], "is a Go program without cgo");
+    told_and_plain(&["echo.go"], &["-buildmode=pie"], false, "is a Go program without cgo");
 }

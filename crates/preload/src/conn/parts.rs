@@ -6,8 +6,9 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::clock;
-use crate::lock::{self, Lock};
+use crate::lock::Lock;
 use crate::spin::{Backoff, NO_CPU};
+use crate::sys;
 
 fn zero<const N: usize>(fields: [&AtomicU32; N]) {
     for field in fields {
@@ -117,8 +118,7 @@ impl TxHalf {
 
     /// This thread sends. For one sender at a time.
     pub fn note_sender(&self) {
-        let (own, seen) =
-            (lock::thread_pointer() as u64, self.sender_thread.load(Ordering::Relaxed));
+        let (own, seen) = (sys::thread_pointer(), self.sender_thread.load(Ordering::Relaxed));
         if seen != own && seen != MANY {
             self.sender_thread.store(if seen == 0 { own } else { MANY }, Ordering::Relaxed);
         }

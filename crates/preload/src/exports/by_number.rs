@@ -6,10 +6,10 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::Ordering;
 
-use super::{aio, descriptor, program, stream, wait};
+use super::{aio, descriptor, program, signal, stream, wait};
 use crate::process::Uncancelled;
 use crate::sys::{self, F_DUPFD, F_DUPFD_CLOEXEC, Sysno, call};
-use crate::{config, fork, handover, memory, promote, table, text};
+use crate::{bare, config, fork, handover, memory, promote, table, text};
 
 macro_rules! numbers {
     ($($name:ident = $call:ident;)*) => {
@@ -29,6 +29,7 @@ pub const NUMBERS: usize = 512;
 
 numbers! {
     READ = read;
+    RT_SIGACTION = rt_sigaction;
     WRITE = write;
     CLOSE = close;
     POLL = poll;
@@ -129,6 +130,8 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
             let word = |at: usize| memory::get((first as *const u64).wrapping_add(at)).unwrap_or(0);
             is_fork(word(0), word(5))
         }
+        // Elsewhere handlers come by name.
+        RT_SIGACTION => bare::is(),
         POLL | SELECT | PSELECT | SPLICE | IO_SUBMIT | PIDFD_GETFD | FORK | SOCKET | CONNECT
         | ACCEPT | EXECVE | EPOLL_CREATE | EPOLL_CREATE1 | EPOLL_CTL | PPOLL | ACCEPT4
         | EXECVEAT | CLOSE_RANGE => true,
@@ -260,6 +263,7 @@ unsafe fn carry_out(
             EXECVEAT => {
                 program::execveat(fd, b as *const _, c as *const _, d as *const _, e as c_int)
             }
+            RT_SIGACTION => signal::by_number(fd, b as *const _, c as *mut _, d),
             POLL => wait::poll(a as *mut _, b as u64, c as c_int),
             PPOLL => wait::ppoll(a as *mut _, b as u64, c as *const _, d as *const c_void),
             SELECT => wait::select(fd, b as *mut u64, c as *mut u64, d as *mut u64, e as *mut _),

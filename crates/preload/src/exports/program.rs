@@ -5,18 +5,29 @@
 use core::ffi::{c_char, c_int, c_long};
 
 use crate::image::{self, Image, Name};
+use crate::inject::{self, Tracer};
 use crate::{environment, handover, promote, real};
 
 type Strings = *const *const c_char;
 
 /// # Safety
 /// As for exec.
-unsafe fn before(name: Name, environment: Strings) {
+unsafe fn before(name: Name, environment: Strings) -> Option<Tracer> {
     // SAFETY: the program's own arguments.
-    handover::before_exec(|| unsafe { image::of(name, environment) });
+    let tracer = unsafe { inject::before_exec(name, environment) };
+    let image = || match tracer {
+        Some(_) => Image::Library,
+        // SAFETY: the program's own arguments.
+        None => unsafe { image::of(name, environment) },
+    };
+    handover::before_exec(image);
+    tracer
 }
 
-fn failed(ret: c_int) -> c_int {
+fn failed(tracer: Option<Tracer>, ret: c_int) -> c_int {
+    if let Some(tracer) = tracer {
+        tracer.cancel();
+    }
     handover::exec_failed();
     ret
 }
@@ -29,8 +40,8 @@ pub unsafe extern "C" fn execve(
 ) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        before(Name::Path(path), environment);
-        failed(real::execve(path, arguments, environment))
+        let tracer = before(Name::Path(path), environment);
+        failed(tracer, real::execve(path, arguments, environment))
     }
 }
 
@@ -38,8 +49,8 @@ pub unsafe extern "C" fn execve(
 unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        before(Name::Path(path), environment::own());
-        failed(real::execv(path, arguments))
+        let tracer = before(Name::Path(path), environment::own());
+        failed(tracer, real::execv(path, arguments))
     }
 }
 
@@ -47,8 +58,8 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
 unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        before(Name::Search(file), environment::own());
-        failed(real::execvp(file, arguments))
+        let tracer = before(Name::Search(file), environment::own());
+        failed(tracer, real::execvp(file, arguments))
     }
 }
 
@@ -60,8 +71,8 @@ unsafe extern "C" fn execvpe(
 ) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        before(Name::Search(file), environment);
-        failed(real::execvpe(file, arguments, environment))
+        let tracer = before(Name::Search(file), environment);
+        failed(tracer, real::execvpe(file, arguments, environment))
     }
 }
 
@@ -69,8 +80,8 @@ unsafe extern "C" fn execvpe(
 unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        before(Name::Open(fd), environment);
-        failed(real::fexecve(fd, arguments, environment))
+        let tracer = before(Name::Open(fd), environment);
+        failed(tracer, real::fexecve(fd, arguments, environment))
     }
 }
 
@@ -84,8 +95,8 @@ pub unsafe extern "C" fn execveat(
 ) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        before(Name::At { folder, path }, environment);
-        failed(real::execveat(folder, path, arguments, environment, flags))
+        let tracer = before(Name::At { folder, path }, environment);
+        failed(tracer, real::execveat(folder, path, arguments, environment, flags))
     }
 }
 

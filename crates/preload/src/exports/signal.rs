@@ -5,8 +5,8 @@
 use core::ffi::{c_int, c_void};
 
 use crate::signals;
-use crate::sys::SigAction;
-use crate::{elsewhere, fault, process, real};
+use crate::sys::{self, SigAction, call};
+use crate::{elsewhere, fault, memory, process, real};
 
 /// What libc says is installed, as the program knows it.
 ///
@@ -62,6 +62,41 @@ pub unsafe extern "C" fn sigaction(
                 fault::as_the_programs(signal, &mut *old);
             }
         }
+    }
+    ret
+}
+
+/// rt_sigaction, with the kernel's struct sigaction: handler, flags, way back, mask.
+///
+/// # Safety
+/// The program's own arguments.
+pub unsafe fn by_number(
+    signal: c_int,
+    new: *const [u64; 4],
+    old: *mut [u64; 4],
+    mask_bytes: usize,
+) -> c_int {
+    let action = memory::get(new);
+    let is_bad = mask_bytes != 8 || !new.is_null() && action.is_none();
+    if is_bad {
+        // SAFETY: the kernel says what is wrong.
+        return sys::returned(unsafe { call!(rt_sigaction, signal, new, old, mask_bytes) })
+            as c_int;
+    }
+    let action = action.map(|[handler, flags, restorer, mask]| {
+        let (handler, restorer) = (handler as usize, restorer as usize);
+        let mut action = SigAction { handler, mask: [0; 16], flags: flags as c_int, restorer };
+        action.mask[0] = mask;
+        action
+    });
+    let mut before = SigAction { handler: 0, mask: [0; 16], flags: 0, restorer: 0 };
+    let action = action.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: both are ours.
+    let ret = unsafe { sigaction(signal, action, &raw mut before) };
+    let SigAction { handler, mask, flags, restorer } = before;
+    let before = [handler as u64, u64::from(flags as u32), restorer as u64, mask[0]];
+    if ret == 0 && !old.is_null() && !memory::put(old, before) {
+        return sys::returned(-(sys::EFAULT as sys::Ret)) as c_int;
     }
     ret
 }

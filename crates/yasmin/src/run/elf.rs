@@ -7,6 +7,7 @@ use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 use yasmin_image::{Library, Machine, Program};
+use yasmin_text::go as text;
 
 /// How a program is loaded, as far as preloading cares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Image {
 pub enum Go {
     /// Linked with libc (cgo), by instructions that the library diverts.
     Diverted,
+    /// Static and without anything of C: the library has to be injected, and then diverts them.
+    Static,
     /// Otherwise: past the library.
     Bare,
 }
@@ -53,6 +56,14 @@ where
     });
     let dynamic = segments.iter().find_map(|segment| segment.dynamic(endian, data).ok()?);
     let is_needed = |entry: &Elf::Dyn| entry.d_tag(endian).into() == u64::from(elf::DT_NEEDED);
+    let is_static_go = yasmin_image::is_static_go(|to, at| {
+        let bytes = data.read_bytes_at(at, to.len() as u64);
+        bytes.is_ok_and(|bytes| {
+            to.copy_from_slice(bytes);
+            true
+        })
+    });
+    let is_go = is_static_go || has_section(header, endian, data, b".note.go.buildid");
     Some(Image {
         machine: Machine {
             is_64: header.is_type_64(),
@@ -61,8 +72,7 @@ where
         },
         interpreter,
         needs_libraries: dynamic.unwrap_or_default().iter().any(is_needed),
-        go: has_section(header, endian, data, b".note.go.buildid")
-            .then(|| go(header, endian, data, segments)),
+        go: is_go.then(|| go(header, endian, data, segments, is_static_go)),
     })
 }
 
@@ -73,6 +83,7 @@ fn go<'data, Elf, R>(
     endian: Endianness,
     data: R,
     segments: &'data [Elf::ProgramHeader],
+    is_static: bool,
 ) -> Go
 where
     Elf: FileHeader<Endian = Endianness>,
@@ -86,14 +97,18 @@ where
             symbol.is_undefined(endian) && name.is_ok_and(|name| name == b"pthread_create")
         }))
     };
-    let is_known = || {
+    let has = |is_there: fn(&[u8]) -> bool| {
         segments
             .iter()
             .filter(|segment| segment.p_flags(endian) & elf::PF_X != 0)
             .filter_map(|segment| segment.data(endian, data).ok())
-            .any(yasmin_text::go::is_known)
+            .any(is_there)
     };
-    if makes_threads() == Some(true) && is_known() { Go::Diverted } else { Go::Bare }
+    match (is_static, has(text::is_known)) {
+        (true, true) if has(text::makes_threads) => Go::Static,
+        (false, true) if makes_threads() == Some(true) => Go::Diverted,
+        _ => Go::Bare,
+    }
 }
 
 /// A file stripped of its section table has none; that costs only the hint.

@@ -5,6 +5,7 @@
 
 mod elf;
 mod filter;
+mod inject;
 mod lookup;
 mod preload;
 mod privilege;
@@ -16,13 +17,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::broker::{socket, start};
-use crate::cli;
+use crate::{cli, install};
 use verdict::Verdict;
 
 /// What a program is given so that its connections may get rings.
 struct Acceleration {
     library: PathBuf,
     socket: PathBuf,
+    /// What gives the library to a program without a loader.
+    injector: Option<PathBuf>,
 }
 
 /// Returns only if the program could not be started.
@@ -44,6 +47,12 @@ pub fn run(options: &cli::Run) -> ExitCode {
                 eprintln!("yasmin: {} runs with {library}, broker {socket}", name.display());
             }
             with.apply(options, &mut command);
+            if let Some(injector) = &with.injector
+                && let Err(refused) = inject::attend(injector, &with.library)
+                && !options.quiet
+            {
+                eprintln!("yasmin: {} runs without acceleration: {refused}", name.display());
+            }
         }
         (with, Some(reason)) => {
             if !options.quiet {
@@ -76,9 +85,13 @@ fn prepare(
         Err(error) => return (None, Some(error.to_string())),
     };
     let verdict = verdict::of(path, arguments, &library);
-    let with = Acceleration { library, socket };
+    let mut with = Acceleration { library, socket, injector: None };
     match verdict {
         Verdict::Accelerated => {}
+        Verdict::Injected => match install::find(install::INJECTOR) {
+            Ok(injector) => with.injector = Some(injector),
+            Err(error) => return (Some(with), Some(error.to_string())),
+        },
         Verdict::ChildrenOnly(reason) => return (Some(with), Some(reason)),
         Verdict::Never(reason) => return (None, Some(reason)),
     }

@@ -19,6 +19,8 @@ const SHELL: &str = "/bin/sh";
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     Accelerated,
+    /// It has no loader: the library has to be injected.
+    Injected,
     /// Not this program, but programs that it starts.
     ChildrenOnly(String),
     /// The loader would complain about the library, or fail.
@@ -55,9 +57,10 @@ fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
             "{path} is a Go program without cgo, or of a Go that is not known: its network calls go past libc"
         )),
         Ok(()) => Verdict::Accelerated,
+        Err(Refusal::Static) if image.go == Some(Go::Static) => Verdict::Injected,
         Err(Refusal::Static) => {
             let kind = if image.go.is_some() {
-                "a static Go program (without cgo)"
+                "a static Go program that is linked with C, or of a Go that is not known"
             } else {
                 "statically linked"
             };

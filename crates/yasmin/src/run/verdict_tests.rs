@@ -58,6 +58,7 @@ impl Bench {
 fn reason(verdict: Verdict) -> String {
     match verdict {
         Verdict::Accelerated => "accelerated".to_owned(),
+        Verdict::Injected => "injected".to_owned(),
         Verdict::ChildrenOnly(reason) | Verdict::Never(reason) => reason,
     }
 }

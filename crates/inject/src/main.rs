@@ -1,0 +1,78 @@
+//! yasmin-inject: gives a static program `libyasmin.so` before its first instruction.
+//!
+//!     yasmin-inject THREAD LIBRARY >PIPE
+//!
+//! Whoever is about to call exec starts it, with the number of the calling thread. It leaves a process
+//! that traces this thread, says so by writing that process's number (4 bytes), and ends. The process stops
+//! the thread at the end of its exec, maps the library and lets the program go. Where anything is not as
+//! it has to be, the program goes on as it is.
+//!
+//! ptrace(2), because nothing else reaches a program that has no loader, and leaves all that it can see of
+//! itself as it was: its number, its name, /proc/self/exe.
+
+mod library;
+mod program;
+mod thread;
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use nix::sys::ptrace::{self, Options};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid};
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    let (Some(thread), Some(library), None) = (words.next(), words.next(), words.next()) else {
+        eprintln!("yasmin-inject: called by yasmin run and its programs: THREAD LIBRARY");
+        return ExitCode::from(2);
+    };
+    let Some(thread) = thread.to_str().and_then(|text| text.parse().ok()).filter(|it| *it > 0)
+    else {
+        eprintln!("yasmin-inject: {} is not the number of a thread", thread.display());
+        return ExitCode::from(2);
+    };
+    // Nothing that the caller has open stays open for longer.
+    // SAFETY: no descriptor of this program's own is among them.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
+    // The caller gets no child that it does not know.
+    // SAFETY: one thread.
+    match unsafe { nix::unistd::fork() } {
+        Ok(ForkResult::Child) => match attend(Pid::from_raw(thread), &PathBuf::from(library)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        Ok(ForkResult::Parent { .. }) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("yasmin-inject: fork: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Attaches, and waits for the exec.
+fn attend(thread: Pid, library: &std::path::Path) -> anyhow::Result<()> {
+    ptrace::seize(thread, Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_TRACESYSGOOD)?;
+    let mut pipe = std::io::stdout();
+    pipe.write_all(&std::process::id().to_ne_bytes())?;
+    pipe.flush()?;
+    nix::unistd::close(pipe.as_raw_fd())?;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::__WALL))? {
+            WaitStatus::PtraceEvent(process, _, libc::PTRACE_EVENT_EXEC) => {
+                return thread::at_exec(process, |stopped| program::inject(stopped, library));
+            }
+            WaitStatus::Stopped(thread, signal) => ptrace::cont(thread, signal)?,
+            // Stopped with all of its process.
+            WaitStatus::PtraceEvent(thread, ..) => {
+                ptrace::detach(thread, None).context("detach")?;
+                bail!("stopped");
+            }
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => bail!("ended"),
+            _ => {}
+        }
+    }
+}

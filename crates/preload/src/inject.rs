@@ -1,0 +1,186 @@
+//! A static program that this process is about to become has no loader to give it the library.
+//! `yasmin-inject`, from the library's own folder, does: it traces this thread until its exec is over.
+//!
+//! Storey 1: system.
+
+use core::ffi::{c_char, c_int};
+
+use crate::image::{self, Name};
+use crate::sys::{self, Sysno, call};
+use crate::{environment, held, process};
+
+const PATH_BYTES: usize = 4096;
+const STACK_BYTES: usize = 16 * 1024;
+/// For so long the program waits at most.
+const PATIENCE_MS: c_int = 2000;
+
+/// The process that waits for the exec.
+#[derive(Clone, Copy)]
+pub struct Tracer(u32);
+
+impl Tracer {
+    /// The exec failed.
+    pub fn cancel(self) {
+        const SIGKILL: c_int = 9;
+        // SAFETY: no memory involved.
+        unsafe { call!(kill, self.0, SIGKILL) };
+    }
+}
+
+/// Before this thread becomes the program `name`. `None`: it needs no such help, or cannot have it.
+///
+/// # Safety
+/// As for exec.
+pub unsafe fn before_exec(name: Name, environment: *const *const c_char) -> Option<Tracer> {
+    // SAFETY: the caller's.
+    if process::is_sandboxed() || !unsafe { image::is_static_go(name, environment) } {
+        return None;
+    }
+    let (mut library, mut injector) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
+    // SAFETY: the caller's.
+    let preloaded = unsafe { environment::variable(environment, b"LD_PRELOAD=") }?;
+    let own = preloaded.split(|byte| b": ".contains(byte)).find(|path| image::has_name(path))?;
+    let folder = &own[..own.iter().rposition(|byte| *byte == b'/')? + 1];
+    let _ = (put(&mut library, &[own])?, put(&mut injector, &[folder, b"yasmin-inject"])?);
+    start(&injector, &library)
+}
+
+/// Puts `parts` one behind the other, with a NUL.
+fn put(to: &mut [u8; PATH_BYTES], parts: &[&[u8]]) -> Option<usize> {
+    let mut len = 0;
+    for part in parts {
+        to.get_mut(len..len + part.len())?.copy_from_slice(part);
+        len += part.len();
+    }
+    (len < PATH_BYTES).then_some(len)
+}
+
+/// What the child needs: it runs in this memory, on a stack of its own.
+#[repr(C)]
+struct Start {
+    injector: *const u8,
+    arguments: *const *const u8,
+    environment: *const *const u8,
+    pipe: c_int,
+}
+
+fn start(injector: &[u8], library: &[u8]) -> Option<Tracer> {
+    // Any, as nobody knows the tracer's number yet; no more once it is there (Yama's ptrace_scope).
+    const PR_SET_PTRACER: u32 = 0x5961_6d61;
+    const ANYBODY: usize = usize::MAX;
+    const NOBODY: usize = 0;
+    let mut pipe = [0 as c_int; 2];
+    // SAFETY: two numbers of ours.
+    if unsafe { call!(pipe2, pipe.as_mut_ptr(), sys::O_CLOEXEC) } != 0 {
+        return None;
+    }
+    let stack = sys::map_private(STACK_BYTES)?;
+    let thread = decimal(sys::gettid());
+    let arguments = [injector.as_ptr(), thread.as_ptr(), library.as_ptr(), core::ptr::null()];
+    let environment = [core::ptr::null()];
+    let start = Start {
+        injector: injector.as_ptr(),
+        arguments: arguments.as_ptr(),
+        environment: environment.as_ptr(),
+        pipe: pipe[1],
+    };
+    // The child would run this process's handlers in its memory.
+    let mask = held::block_all();
+    // SAFETY: the child has what it needs until it is another program or gone.
+    unsafe {
+        call!(prctl, PR_SET_PTRACER, ANYBODY);
+        let child = spawn(&raw const start, stack.add(STACK_BYTES));
+        if child > 0 {
+            wait_for(child);
+        }
+    }
+    sys::close(pipe[1]);
+    let tracer = answer(pipe[0]);
+    sys::close(pipe[0]);
+    held::set_mask(mask);
+    // SAFETY: the child is gone.
+    unsafe {
+        call!(prctl, PR_SET_PTRACER, NOBODY);
+        sys::unmap(stack, STACK_BYTES);
+    }
+    tracer
+}
+
+/// Its number, once it traces.
+fn answer(pipe: c_int) -> Option<Tracer> {
+    let mut poll = sys::PollFd { fd: pipe, events: sys::POLLIN, revents: 0 };
+    let mut pid = 0u32;
+    // SAFETY: variables of ours.
+    let len = unsafe {
+        call!(poll, &raw mut poll, 1, PATIENCE_MS);
+        if poll.revents == 0 { 0 } else { call!(read, pipe, &raw mut pid, size_of::<u32>()) }
+    };
+    (len == 4).then_some(Tracer(pid))
+}
+
+/// It tells nobody of its end, so no wait of the program's finds it.
+fn wait_for(child: isize) {
+    const WAIT_CLONE: u32 = 0x8000_0000;
+    // SAFETY: nothing is written.
+    while unsafe { call!(wait4, child, 0, WAIT_CLONE, 0) } == -(sys::EINTR as isize) {}
+}
+
+/// With a NUL.
+fn decimal(number: u32) -> [u8; 11] {
+    let mut digits = [b'0'; 11];
+    digits[10] = 0;
+    let mut left = number;
+    for digit in digits[..10].iter_mut().rev() {
+        *digit += (left % 10) as u8;
+        left /= 10;
+    }
+    digits
+}
+
+/// A child in this memory that makes another one, which becomes the injector with the pipe as its output: a
+/// child that calls exec would tell of its end, and this one does not.
+#[unsafe(naked)]
+unsafe extern "C" fn spawn(start: *const Start, stack: *mut u8) -> isize {
+    core::arch::naked_asm!(
+        "mov r9, rdi",
+        "mov eax, {clone}",
+        "mov edi, {vm_and_vfork}",
+        "xor edx, edx",
+        "xor r10d, r10d",
+        "xor r8d, r8d",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "ret",
+        // The same stack, of which neither uses anything.
+        "2:",
+        "mov eax, {clone}",
+        "syscall",
+        "test rax, rax",
+        "jnz 3f",
+        "mov eax, {dup3}",
+        "mov edi, [r9 + {pipe}]",
+        "mov esi, 1",
+        "xor edx, edx",
+        "syscall",
+        "mov eax, {execve}",
+        "mov rdi, [r9 + {injector}]",
+        "mov rsi, [r9 + {arguments}]",
+        "mov rdx, [r9 + {environment}]",
+        "syscall",
+        "3:",
+        "mov eax, {exit}",
+        "xor edi, edi",
+        "syscall",
+        "ud2",
+        clone = const Sysno::clone as usize,
+        vm_and_vfork = const 0x4100,
+        dup3 = const Sysno::dup3 as usize,
+        execve = const Sysno::execve as usize,
+        exit = const Sysno::exit_group as usize,
+        pipe = const core::mem::offset_of!(Start, pipe),
+        injector = const core::mem::offset_of!(Start, injector),
+        arguments = const core::mem::offset_of!(Start, arguments),
+        environment = const core::mem::offset_of!(Start, environment),
+    )
+}
