@@ -1,5 +1,6 @@
-"""Go's own tests of its packages, linked with libc (cgo)."""
+"""Go's own tests of its packages, linked with libc (cgo) and static."""
 
+import itertools
 import re
 import shutil
 
@@ -20,6 +21,9 @@ PACKAGES = [
     "os/exec",
     "os/signal",
 ]
+
+# What is said behind a package's name, and whether it is linked with libc.
+KINDS = {"": "1", ", static": "0"}
 
 SAID = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 OUTCOMES = {"PASS": "pass", "FAIL": "fail", "SKIP": "skip"}
@@ -62,15 +66,16 @@ class Suite:
         self.source = f"{root}/src"
         self.folder = cache / f"go-{self.version}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        for package in PACKAGES:
-            program = self.program(package)
+        for package, kind in itertools.product(PACKAGES, KINDS):
+            program = self.program(package, kind)
             if not program.exists():
-                argv = ["env", "CGO_ENABLED=1", "go", "test", "-c", "-o", program, "."]
+                argv = ["env", f"CGO_ENABLED={KINDS[kind]}", "go", "test", "-c", "-o", program, "."]
                 fetch.call(argv, cwd=f"{self.source}/{package}")
 
-    def program(self, package):
-        return self.folder / package.replace("/", "-")
+    def program(self, package, kind):
+        return self.folder / (package.replace("/", "-") + kind.replace(", ", "-"))
 
     def batches(self, short):
-        for package in PACKAGES:
-            yield Package(package, self.program(package), f"{self.source}/{package}")
+        for kind, package in itertools.product(KINDS, PACKAGES):
+            program = self.program(package, kind)
+            yield Package(package + kind, program, f"{self.source}/{package}")

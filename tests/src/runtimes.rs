@@ -65,6 +65,7 @@ pub const ALL: &[Runtime] = runtimes! {
     "grpc-aio", "gRPC's C core, Python's asyncio server", Grpc("aio"), 8, |_, _| build::grpc("aio");
     "node", "Node.js", Bytes, 200, |_, _| build::node();
     "go", "Go's net, with cgo", Bytes, 200, |folder, _| build::go(folder);
+    "go-static", "Go's net, static", Bytes, 200, |folder, _| build::static_go(folder);
     "redis", "redis", Redis, 200, |folder, _| build::redis(folder);
 };
 

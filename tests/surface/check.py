@@ -5,6 +5,9 @@ stand below with the reason why it need not be.
 
     check.py LIBYASMIN.SO
 
+And each instruction of the library that goes to the thread's block by fs has to be noted (by_block in
+crates/preload/src/thread.rs): in a static program it has to go by gs, and only what is noted does.
+
 Looked at are the libc that is installed and its old companions, the kernel's asm/unistd_64.h,
 and the library that was built. A name or a call that appears in a newer one fails here, and
 somebody has to look at it.
@@ -170,6 +173,16 @@ def exports(library):
     return names
 
 
+def by_block(library):
+    """How many instructions go by fs, and how many are noted."""
+    code = subprocess.run(["objdump", "-d", library], check=True, capture_output=True, text=True).stdout
+    sections = subprocess.run(
+        ["readelf", "-SW", library], check=True, capture_output=True, text=True
+    ).stdout
+    section = re.search(r"yasmin_by_block +PROGBITS +\w+ +\w+ +(\w+)", sections)
+    return code.count("%fs:"), int(section[1], 16) // 4 if section else 0
+
+
 def kernel_calls():
     for path in map(pathlib.Path, TABLE):
         if path.exists():
@@ -203,6 +216,9 @@ def main():
         failures.append(f"system call {name} goes past the library, and no reason is given")
     for name in sorted(by_number & calls_left):
         failures.append(f"system call {name} is the library's own, and a reason is given as well")
+    uses, noted = by_block(sys.argv[1])
+    if uses != noted:
+        failures.append(f"{uses} instructions of the library go by fs, and {noted} are noted")
     for line in failures:
         print(line)
     sys.exit(bool(failures))

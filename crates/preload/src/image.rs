@@ -138,13 +138,16 @@ fn copy(fd: c_int) -> Opened {
 }
 
 fn open_at(folder: c_int, path: *const c_char) -> Opened {
+    // A pipe or a terminal of this name is no program, and nothing happens to it.
+    const O_NOCTTY: c_int = 0o400;
+    const FLAGS: c_int = O_CLOEXEC | sys::O_NONBLOCK | O_NOCTTY;
     // SAFETY: a C string.
     let may_run = unsafe { call!(faccessat, folder, path, X_OK) } == 0;
     if !may_run {
         return Opened::Missing;
     }
     // SAFETY: a C string.
-    let fd = unsafe { call!(openat, folder, path, O_CLOEXEC) } as c_int;
+    let fd = unsafe { call!(openat, folder, path, FLAGS) } as c_int;
     if fd < 0 { Opened::Unreadable } else { Opened::File(File(fd)) }
 }
 

@@ -36,6 +36,17 @@ pub unsafe fn before_exec(name: Name, environment: *const *const c_char) -> Opti
     if process::is_sandboxed() || !unsafe { image::is_static_go(name, environment) } {
         return None;
     }
+    // SAFETY: as above.
+    unsafe { attend(environment) }
+}
+
+/// In a frame of its own: other programs come with little stack.
+///
+/// # Safety
+/// As `before_exec`.
+#[cold]
+#[inline(never)]
+unsafe fn attend(environment: *const *const c_char) -> Option<Tracer> {
     let (mut library, mut injector) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
     // SAFETY: the caller's.
     let preloaded = unsafe { environment::variable(environment, b"LD_PRELOAD=") }?;

@@ -128,14 +128,24 @@ pub fn node() -> Option<Server> {
 }
 
 pub fn go(folder: &Path) -> Option<Server> {
+    find_or_say("gcc")?;
+    Some(Server::new(go_echo(folder, "1")?, &["listen"]))
+}
+
+/// Started by a program that has the library, as it has no loader.
+pub fn static_go(folder: &Path) -> Option<Server> {
+    let program = go_echo(folder, "0")?;
+    Some(Server::new(PathBuf::from("/usr/bin/env"), &[&program.display().to_string(), "listen"]))
+}
+
+fn go_echo(folder: &Path, with_c: &str) -> Option<PathBuf> {
     let program = folder.join("go-echo");
     let compiler = find_or_say("go")?;
-    find_or_say("gcc")?;
     let mut command = Command::new(compiler);
     command.args(["build", "-o"]).arg(&program).arg(source("languages/echo.go"));
-    command.current_dir(folder).env("GO111MODULE", "off").env("CGO_ENABLED", "1");
+    command.current_dir(folder).env("GO111MODULE", "off").env("CGO_ENABLED", with_c);
     compile(&mut command);
-    Some(Server::new(program, &["listen"]))
+    Some(program)
 }
 
 pub fn redis(folder: &Path) -> Option<Server> {

@@ -4,6 +4,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -29,9 +30,12 @@ func main() {
 			}
 		}
 	}
+	fmt.Println("signals:", len(signals))
+	signal.Reset()
+	fmt.Println("starts another one:", exec.Command("true").Run())
 	var child syscall.WaitStatus
 	_, err = syscall.Wait4(-1, &child, syscall.WNOHANG, nil)
-	fmt.Println(filepath.Base(own), os.Args[1:], os.Getpid(), err, len(signals))
+	fmt.Println(filepath.Base(own), os.Args[1:], os.Getpid(), err)
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		panic(err)

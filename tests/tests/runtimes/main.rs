@@ -91,3 +91,8 @@ fn erlang() {
 fn go() {
     check("go", MUCH);
 }
+
+#[test]
+fn static_go() {
+    check("go-static", MUCH);
+}
