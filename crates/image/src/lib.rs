@@ -56,13 +56,11 @@ pub fn loads(program: &Program<'_>, library: &Library) -> Result<(), Refusal> {
     if program.machine != library.machine {
         return Err(Refusal::Machine);
     }
-    let path = interpreter.strip_suffix(b"\0").unwrap_or(interpreter);
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let name = file_name(interpreter);
     if name.starts_with(b"ld-musl-") {
         return if library.needs_libraries { Err(Refusal::NeedsGlibc) } else { Ok(()) };
     }
-    let is_glibc = name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so");
-    if is_glibc { Ok(()) } else { Err(Refusal::UnknownLoader) }
+    if is_glibcs(name) { Ok(()) } else { Err(Refusal::UnknownLoader) }
 }
 
 /// Whether one of these notes (elf(5), Nhdr) is the Go linker's, with the program's build ID.
@@ -97,11 +95,12 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Whether a file is a static program of the Go linker's for x86-64, without anything of C: no loader, and no
-/// words of threads, which C's libraries have. `read` fills its buffer from an offset, or says that it cannot.
-pub fn is_static_go(mut read: impl FnMut(&mut [u8], u64) -> bool) -> bool {
+/// Whether a file is a program of the Go linker's for x86-64 without anything of C (cgo), so that it has no
+/// libc: static, or loaded by glibc's loader and without libraries. Such a program makes its threads itself.
+/// One that is linked with libc statically has words of threads, and a static one of Go's alone has none.
+/// `read` fills its buffer from an offset, or says that it cannot.
+pub fn is_go_alone(mut read: impl FnMut(&mut [u8], u64) -> bool) -> bool {
     const HEAD: &[u8] = b"\x7fELF\x02\x01";
-    const PROGRAM: u16 = 2;
     const X86_64: u16 = 62;
     const HEADER_BYTES: usize = 56;
     const PT_DYNAMIC: u32 = 2;
@@ -110,34 +109,77 @@ pub fn is_static_go(mut read: impl FnMut(&mut [u8], u64) -> bool) -> bool {
     const PT_TLS: u32 = 7;
     const MOST_HEADERS: u16 = 128;
     const MOST_NOTE_BYTES: usize = 512;
+    const MOST_PATH_BYTES: usize = 128;
     let mut head = [0; 64];
     if !read(&mut head, 0) || !head.starts_with(HEAD) {
         return false;
     }
     let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let (first, count) = (u64_at(&head, 32).unwrap_or(0), half(56));
-    let is_program = half(16) == PROGRAM && half(18) == X86_64;
-    if !is_program || usize::from(half(54)) != HEADER_BYTES || count > MOST_HEADERS {
+    if half(18) != X86_64 || usize::from(half(54)) != HEADER_BYTES || count > MOST_HEADERS {
         return false;
     }
-    let mut is_go = false;
+    let (mut is_go, mut has_words) = (false, false);
+    let (mut is_of_glibc, mut needs) = (None, None);
     for nth in 0..u64::from(count) {
         let mut header = [0; HEADER_BYTES];
         if !read(&mut header, first.wrapping_add(nth * HEADER_BYTES as u64)) {
             return false;
         }
+        let at = u64_at(&header, 8).unwrap_or(0);
+        let len_bytes = u64_at(&header, 32).unwrap_or(0);
+        let within = |most: usize| usize::try_from(len_bytes).map_or(most, |len| len.min(most));
         match u32_at(&header, 0).unwrap_or(0) {
-            PT_DYNAMIC | PT_INTERP | PT_TLS => return false,
+            PT_TLS => has_words = true,
+            PT_DYNAMIC => needs = Some(needs_libraries(&mut read, at, len_bytes)),
+            PT_INTERP => {
+                let mut path = [0; MOST_PATH_BYTES];
+                let path = &mut path[..within(MOST_PATH_BYTES)];
+                is_of_glibc = Some(read(path, at) && is_glibcs(file_name(path)));
+            }
             PT_NOTE => {
                 let mut notes = [0; MOST_NOTE_BYTES];
-                let at = u64_at(&header, 8).unwrap_or(0);
-                let len = u64_at(&header, 32).unwrap_or(0).min(MOST_NOTE_BYTES as u64) as usize;
-                is_go |= read(&mut notes[..len], at) && has_go_note(&notes[..len]);
+                let notes = &mut notes[..within(MOST_NOTE_BYTES)];
+                is_go |= read(notes, at) && has_go_note(notes);
             }
             _ => {}
         }
     }
     is_go
+        && match (is_of_glibc, needs) {
+            (None, None) => !has_words,
+            (Some(true), Some(needs)) => !needs,
+            _ => false,
+        }
+}
+
+/// By a dynamic section (elf(5), Elf64_Dyn) of so many bytes. True too where it does not end.
+fn needs_libraries(mut read: impl FnMut(&mut [u8], u64) -> bool, at: u64, len_bytes: u64) -> bool {
+    const DT_NULL: u64 = 0;
+    const DT_NEEDED: u64 = 1;
+    const MOST_ENTRIES: u64 = 128;
+    for nth in 0..(len_bytes / 16).min(MOST_ENTRIES) {
+        let mut entry = [0; 16];
+        if !read(&mut entry, at.wrapping_add(nth * 16)) {
+            return true;
+        }
+        match u64_at(&entry, 0).unwrap_or(DT_NEEDED) {
+            DT_NULL => return false,
+            DT_NEEDED => return true,
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Of a path, with or without the zero behind it.
+fn file_name(path: &[u8]) -> &[u8] {
+    let path = path.strip_suffix(b"\0").unwrap_or(path);
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+fn is_glibcs(loader: &[u8]) -> bool {
+    loader.starts_with(b"ld-linux") || loader.starts_with(b"ld64.so")
 }
 
 /// What a program's file says about rights.
@@ -244,7 +286,7 @@ mod tests {
     }
 
     fn is_it(file: &[u8]) -> bool {
-        is_static_go(|to, at| {
+        is_go_alone(|to, at| {
             let from = usize::try_from(at).ok().and_then(|at| file.get(at..)?.get(..to.len()));
             from.is_some_and(|from| {
                 to.copy_from_slice(from);
@@ -257,14 +299,26 @@ mod tests {
     const GNU_NOTE: &[u8] = b"\x04\0\0\0\x03\0\0\0\x03\0\0\0GNU\0abc\0";
 
     #[test]
-    fn static_go() {
-        let [note, words, loader] = [4, 7, 3];
+    fn go_alone() {
+        let [note, words, loader, dynamic] = [4, 7, 3, 2];
         let both = [GNU_NOTE, GO_NOTE].concat();
         assert!(is_it(&program(2, &[(1, b"text"), (note, &both)])));
-        assert!(!is_it(&program(3, &[(note, GO_NOTE)])), "at any address");
         assert!(!is_it(&program(2, &[(note, GNU_NOTE)])), "another language");
         assert!(!is_it(&program(2, &[(note, GO_NOTE), (words, b"")])), "with libc");
-        assert!(!is_it(&program(2, &[(note, GO_NOTE), (loader, b"/lib/ld")])), "dynamic");
+        let section = |tags: &[u64]| -> std::vec::Vec<u8> {
+            tags.iter().flat_map(|tag| [tag.to_le_bytes(), [7; 8]].concat()).collect()
+        };
+        let (alone, needs, endless) = (section(&[4, 5, 0, 1]), section(&[4, 1, 0]), section(&[4]));
+        let loaded = |path: &[u8], section: &[u8]| {
+            let headers = [(note, GO_NOTE), (loader, path), (words, b""), (dynamic, section)];
+            is_it(&program(3, &headers))
+        };
+        let glibc = b"/lib64/ld-linux-x86-64.so.2\0";
+        assert!(loaded(glibc, &alone));
+        assert!(!loaded(glibc, &needs), "with libc");
+        assert!(!loaded(glibc, &endless));
+        assert!(!loaded(b"/lib/ld-musl-x86_64.so.1\0", &alone), "its loader is a libc");
+        assert!(!is_it(&program(3, &[(note, GO_NOTE), (dynamic, &alone)])), "loads itself");
         let whole = program(2, &[(note, GO_NOTE)]);
         for len in 0..whole.len() {
             assert!(!is_it(&whole[..len]), "{len} bytes of it");

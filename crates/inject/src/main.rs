@@ -1,4 +1,4 @@
-//! yasmin-inject: gives a static program `libyasmin.so` before its first instruction.
+//! yasmin-inject: gives a Go program without libc `libyasmin.so` before its first instruction.
 //!
 //!     yasmin-inject THREAD LIBRARY >PIPE
 //!
@@ -7,7 +7,7 @@
 //! the thread at the end of its exec, maps the library and lets the program go. Where anything is not as
 //! it has to be, the program goes on as it is.
 //!
-//! ptrace(2), because nothing else reaches a program that has no loader, and leaves all that it can see of
+//! ptrace(2), because nothing else reaches a program that has no loader or no libc, and leaves all that it can see of
 //! itself as it was: its number, its name, /proc/self/exe.
 
 mod library;

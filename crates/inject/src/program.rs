@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 pub fn inject(stopped: &mut Stopped, library: &Path) -> anyhow::Result<Registers> {
     let executable = File::open(format!("/proc/{}/exe", stopped.process))?;
     let read = |to: &mut [u8], at: u64| executable.read_exact_at(to, at).is_ok();
-    ensure!(yasmin_image::is_static_go(read), "no static Go program");
+    ensure!(yasmin_image::is_go_alone(read), "no Go program without C");
     ensure!(stopped.auxiliary(libc::AT_SECURE) == Some(0), "it gains rights");
     let path = stopped.registers.rsp - 2 * PAGE as u64;
     let mut name = library.as_os_str().as_bytes().to_vec();
@@ -30,7 +30,9 @@ pub fn inject(stopped: &mut Stopped, library: &Path) -> anyhow::Result<Registers
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
     let fd = stopped.call(libc::SYS_openat, [libc::AT_FDCWD as u64, path, flags, 0, 0, 0])?;
     // What it has opened, whatever the name means here.
-    let file = std::fs::read(format!("/proc/{}/fd/{fd}", stopped.process));
+    let file = File::open(format!("/proc/{}/fd/{fd}", stopped.process));
+    // SAFETY: whoever changes an installed library in place ends all programs that have it.
+    let file = file.and_then(|file| unsafe { memmap2::Mmap::map(&file) });
     let mapped = file.context("the library").and_then(|file| map(stopped, &file, fd));
     stopped.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
     let begin = mapped?;

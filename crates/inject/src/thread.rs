@@ -95,6 +95,9 @@ impl Stopped {
             wait_for_syscall(self.process)?;
         }
         let ret = ptrace::getregs(self.process)?.rax;
+        // As it was: should this process end here, the program goes on without the library.
+        let registers = Registers { orig_rax: u64::MAX, ..self.registers };
+        ptrace::setregs(self.process, registers)?;
         match -(ret as i64) {
             errno @ 1..4096 => Err(std::io::Error::from_raw_os_error(errno as i32).into()),
             _ => Ok(ret),

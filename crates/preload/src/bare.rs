@@ -1,4 +1,4 @@
-//! A process without libc: a static program, into which `yasmin-inject` has put this library before the
+//! A process without libc: a Go program without cgo, into which `yasmin-inject` has put this library before the
 //! program's first instruction.
 //!
 //! - fs is the program's own. The library's block of each thread is at gs instead: the injector turns

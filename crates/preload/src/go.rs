@@ -1,4 +1,4 @@
-//! Programs in Go, with cgo or static and without it. Go makes its system calls by instructions of
+//! Programs in Go, with cgo or without. Go makes its system calls by instructions of
 //! its own, so before such a program begins, these get a detour through this library.
 //!
 //! A detour is a jump in place of the instruction. It leads to `yasmin_go_enter`, which asks
@@ -8,7 +8,8 @@
 //! - Only while one thread is there, before the program's first instruction: nobody is inside
 //!   what is changed.
 //! - Only where libc makes the program's threads (it imports pthread_create), or where there is no libc
-//!   at all (`bare`). A program that is linked with libc statically makes threads that nobody here sees.
+//!   at all (`bare`, which the injector sees to). One that is linked with libc statically makes threads that
+//!   nobody here sees.
 //! - Goroutines have small stacks, so the library gets one of its own in each thread (`stacks`).
 //! - A function that is not as `yasmin_text::go` knows it stays, and is found when the text is
 //!   looked through: the process is careful then.
@@ -21,7 +22,7 @@ use yasmin_image::has_go_note;
 use yasmin_text::go::{self, Kind, Site};
 
 use crate::exports::by_number;
-use crate::object::{self, Dynamic, Header, Object, PF_X, PT_LOAD, PT_NOTE, PT_TLS};
+use crate::object::{self, Dynamic, Header, Object, PF_X, PT_LOAD, PT_NOTE};
 use crate::stacks::{self, Block};
 use crate::sys::{self, Sysno, call};
 use crate::thread::by_block;
@@ -65,9 +66,7 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     // SAFETY: as above.
     let program = unsafe { Dynamic::of(base, headers) };
     let makes_threads_by_libc = || program.is_some_and(|it| it.imports(c"pthread_create"));
-    let has_threads_of_libc = || headers.iter().any(|header| header.kind == PT_TLS);
-    let is_known = if bare::is() { !has_threads_of_libc() } else { makes_threads_by_libc() };
-    if !is_go || !is_known {
+    if !is_go || !(bare::is() || makes_threads_by_libc()) {
         return;
     }
     for header in headers.iter().filter(|one| one.kind == PT_LOAD && one.flags & PF_X != 0) {

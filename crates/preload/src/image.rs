@@ -86,11 +86,11 @@ pub unsafe fn of(name: Name, environment: *const *const c_char) -> Image {
     }
 }
 
-/// Whether `name`, run with `environment`, is a static program that `yasmin-inject` can give the library.
+/// Whether `name`, run with `environment`, is a Go program without libc, which `yasmin-inject` can give the library.
 ///
 /// # Safety
 /// As `of`.
-pub unsafe fn is_static_go(name: Name, environment: *const *const c_char) -> bool {
+pub unsafe fn is_go_alone(name: Name, environment: *const *const c_char) -> bool {
     // SAFETY: the caller's.
     let opened = unsafe {
         if !names_library(environment) {
@@ -100,7 +100,7 @@ pub unsafe fn is_static_go(name: Name, environment: *const *const c_char) -> boo
     };
     let Opened::File(file) = opened else { return false };
     let read = |to: &mut [u8], at: u64| read_at(&file, to, at as usize) == to.len();
-    yasmin_image::is_static_go(read) && !raises_rights(&file)
+    yasmin_image::is_go_alone(read) && !raises_rights(&file)
 }
 
 /// Whether it is neither a script that names its interpreter nor ELF.

@@ -1,4 +1,4 @@
-//! A static program that this process is about to become has no loader to give it the library.
+//! A Go program without libc, which this process is about to become, has nothing that could load the library.
 //! `yasmin-inject`, from the library's own folder, does: it traces this thread until its exec is over.
 //!
 //! Storey 1: system.
@@ -33,7 +33,7 @@ impl Tracer {
 /// As for exec.
 pub unsafe fn before_exec(name: Name, environment: *const *const c_char) -> Option<Tracer> {
     // SAFETY: the caller's.
-    if process::is_sandboxed() || !unsafe { image::is_static_go(name, environment) } {
+    if process::is_sandboxed() || !unsafe { image::is_go_alone(name, environment) } {
         return None;
     }
     // SAFETY: as above.
@@ -80,12 +80,15 @@ fn start(injector: &[u8], library: &[u8]) -> Option<Tracer> {
     const PR_SET_PTRACER: u32 = 0x5961_6d61;
     const ANYBODY: usize = usize::MAX;
     const NOBODY: usize = 0;
-    let mut pipe = [0 as c_int; 2];
-    // SAFETY: two numbers of ours.
-    if unsafe { call!(pipe2, pipe.as_mut_ptr(), sys::O_CLOEXEC) } != 0 {
-        return None;
-    }
     let stack = sys::map_private(STACK_BYTES)?;
+    let mut pipe = [0 as c_int; 2];
+    // SAFETY: two numbers of ours; a mapping that nobody uses.
+    unsafe {
+        if call!(pipe2, pipe.as_mut_ptr(), sys::O_CLOEXEC) != 0 {
+            sys::unmap(stack, STACK_BYTES);
+            return None;
+        }
+    }
     let thread = decimal(sys::gettid());
     let arguments = [injector.as_ptr(), thread.as_ptr(), library.as_ptr(), core::ptr::null()];
     let environment = [core::ptr::null()];

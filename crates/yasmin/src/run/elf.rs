@@ -26,8 +26,8 @@ pub struct Image {
 pub enum Go {
     /// Linked with libc (cgo), by instructions that the library diverts.
     Diverted,
-    /// Static and without anything of C: the library has to be injected, and then diverts them.
-    Static,
+    /// Without anything of C: the library has to be injected, and then diverts them.
+    Alone,
     /// Otherwise: past the library.
     Bare,
 }
@@ -56,14 +56,14 @@ where
     });
     let dynamic = segments.iter().find_map(|segment| segment.dynamic(endian, data).ok()?);
     let is_needed = |entry: &Elf::Dyn| entry.d_tag(endian).into() == u64::from(elf::DT_NEEDED);
-    let is_static_go = yasmin_image::is_static_go(|to, at| {
+    let is_go_alone = yasmin_image::is_go_alone(|to, at| {
         let bytes = data.read_bytes_at(at, to.len() as u64);
         bytes.is_ok_and(|bytes| {
             to.copy_from_slice(bytes);
             true
         })
     });
-    let is_go = is_static_go || has_section(header, endian, data, b".note.go.buildid");
+    let is_go = is_go_alone || has_section(header, endian, data, b".note.go.buildid");
     Some(Image {
         machine: Machine {
             is_64: header.is_type_64(),
@@ -72,7 +72,7 @@ where
         },
         interpreter,
         needs_libraries: dynamic.unwrap_or_default().iter().any(is_needed),
-        go: is_go.then(|| go(header, endian, data, segments, is_static_go)),
+        go: is_go.then(|| go(header, endian, data, segments, is_go_alone)),
     })
 }
 
@@ -83,7 +83,7 @@ fn go<'data, Elf, R>(
     endian: Endianness,
     data: R,
     segments: &'data [Elf::ProgramHeader],
-    is_static: bool,
+    is_alone: bool,
 ) -> Go
 where
     Elf: FileHeader<Endian = Endianness>,
@@ -104,8 +104,8 @@ where
             .filter_map(|segment| segment.data(endian, data).ok())
             .any(is_there)
     };
-    match (is_static, has(text::is_known)) {
-        (true, true) if has(text::makes_threads) => Go::Static,
+    match (is_alone, has(text::is_known)) {
+        (true, true) if has(text::makes_threads) => Go::Alone,
         (false, true) if makes_threads() == Some(true) => Go::Diverted,
         _ => Go::Bare,
     }

@@ -19,7 +19,7 @@ const SHELL: &str = "/bin/sh";
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     Accelerated,
-    /// It has no loader: the library has to be injected.
+    /// It has no libc: the library has to be injected.
     Injected,
     /// Not this program, but programs that it starts.
     ChildrenOnly(String),
@@ -52,12 +52,14 @@ fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
     let path = path.display();
     let refused = yasmin_image::loads(&image.as_program(), &library.as_library());
     let interpreter = image.interpreter.as_deref().unwrap_or_default();
+    if image.go == Some(Go::Alone) && image.machine == library.machine {
+        return Verdict::Injected;
+    }
     match refused {
         Ok(()) if image.go == Some(Go::Bare) => Verdict::ChildrenOnly(format!(
-            "{path} is a Go program without cgo, or of a Go that is not known: its network calls go past libc"
+            "{path} is a Go program of a Go that is not known: its network calls go past libc"
         )),
         Ok(()) => Verdict::Accelerated,
-        Err(Refusal::Static) if image.go == Some(Go::Static) => Verdict::Injected,
         Err(Refusal::Static) => {
             let kind = if image.go.is_some() {
                 "a static Go program that is linked with C, or of a Go that is not known"
