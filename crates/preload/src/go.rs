@@ -23,7 +23,7 @@ use yasmin_text::go::{self, Kind, Site};
 
 use crate::exports::by_number;
 use crate::object::{self, Dynamic, Header, Object, PF_X, PT_LOAD, PT_NOTE};
-use crate::stacks::{self, Block};
+use crate::stacks::{self, Block, map_block};
 use crate::sys::{self, Sysno, call};
 use crate::thread::by_block;
 use crate::{bare, process, text};
@@ -72,13 +72,7 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     for header in headers.iter().filter(|one| one.kind == PT_LOAD && one.flags & PF_X != 0) {
         // SAFETY: as above.
         let Some(code) = (unsafe { header.bytes(base) }) else { continue };
-        // Threads that are not seen made would come here with the block of the one that made them.
-        if bare::is() && !go::makes_threads(code) {
-            continue;
-        }
-        if let Some(page) = page_before(code.as_ptr() as usize, code.len()) {
-            divert_text(code, page);
-        }
+        divert_text(code);
     }
 }
 
@@ -108,14 +102,28 @@ fn page_before(text: usize, len_bytes: usize) -> Option<usize> {
     })
 }
 
-/// Detours in `page` for this text. Nothing changes where the system refuses pages that were written and
-/// may then be run (MemoryDenyWriteExecute, SELinux's execmem).
-fn divert_text(code: &'static [u8], page: usize) {
+/// Detours for this text. Nothing changes where the system refuses pages that were written and may then be
+/// run (MemoryDenyWriteExecute, SELinux's execmem).
+fn divert_text(code: &'static [u8]) {
     let at = |site: &Site| code.as_ptr() as usize + site.at;
-    let sites = || go::all(code);
     let is_diverted = |site: &Site| site.kind == Kind::Call || bare::is();
-    let diverted = || sites().filter(is_diverted).take(DETOURS);
-    let detours = || (1..).map(|nth| page + nth * DETOUR);
+    // Large programs have megabytes of text, so it is gone through once.
+    let (mut room, mut count, mut makes_threads) = ([None; DETOURS], 0, false);
+    for site in go::all(code) {
+        makes_threads |= site.kind == Kind::Thread;
+        if !is_diverted(&site) {
+            text::except(at(&site));
+        } else if let Some(place) = room.get_mut(count) {
+            *place = Some(site);
+            count += 1;
+        }
+    }
+    // Threads that are not seen made would come here with the block of the one that made them.
+    if bare::is() && !makes_threads {
+        return;
+    }
+    let Some(page) = page_before(code.as_ptr() as usize, code.len()) else { return };
+    let diverted = || room.iter().flatten().zip((1..).map(|nth| page + nth * DETOUR));
     let enter = if bare::is() { yasmin_go_enter_bare } else { yasmin_go_enter };
     // SAFETY: a fresh page of ours.
     unsafe {
@@ -123,9 +131,9 @@ fn divert_text(code: &'static [u8], page: usize) {
         heads.write(enter as *const () as usize);
         heads.add(1).write(yasmin_go_thread as *const () as usize);
     }
-    for (site, detour) in diverted().zip(detours()) {
+    for (site, detour) in diverted() {
         let head = page + size_of::<usize>() * usize::from(site.kind == Kind::Thread);
-        write_detour(at(&site), &site, detour, head);
+        write_detour(at(site), site, detour, head);
     }
     // SAFETY: our page, and instructions of the program's, which nobody runs yet.
     unsafe {
@@ -133,12 +141,10 @@ fn divert_text(code: &'static [u8], page: usize) {
             sys::unmap(page as *mut u8, PAGE);
             return;
         }
-        for (site, detour) in diverted().zip(detours()) {
-            put_jump(at(&site) - site.lead_bytes, site.lead_bytes + site.len_bytes, detour);
+        for (site, detour) in diverted() {
+            put_jump(at(site) - site.lead_bytes, site.lead_bytes + site.len_bytes, detour);
         }
     }
-    let unreached = sites().filter(|site| !is_diverted(site));
-    unreached.for_each(|site| text::except(at(&site)));
 }
 
 /// The detour for the instruction at `at`, in a page that is writable, to where the word at `head` says.
@@ -351,15 +357,7 @@ enter! {
         "mov qword ptr fs:[r13 + 48], r8",
         by_block!(),
         "mov qword ptr fs:[r13 + 56], r9",
-        "mov eax, {mmap}",
-        "xor edi, edi",
-        "mov esi, {mapped}",
-        "mov edx, 3",
-        "mov r10d, 0x4022",
-        "mov r8, -1",
-        "xor r9d, r9d",
-        "syscall",
-        "cmp rax, -4096",
+        map_block!(),
         "ja 7f",
         "lea rcx, [rax + {block} - 1]",
         "and rcx, -{block}",
@@ -399,15 +397,7 @@ enter! {
         "movq xmm4, r10",
         "movq xmm5, r8",
         "movq xmm6, r9",
-        "mov eax, {mmap}",
-        "xor edi, edi",
-        "mov esi, {mapped}",
-        "mov edx, 3",
-        "mov r10d, 0x4022",
-        "mov r8, -1",
-        "xor r9d, r9d",
-        "syscall",
-        "cmp rax, -4096",
+        map_block!(),
         "ja 7f",
         "lea rdx, [rax + {block} - 1]",
         "and rdx, -{block}",

@@ -99,8 +99,11 @@ pub unsafe fn is_go_alone(name: Name, environment: *const *const c_char) -> bool
         open(name)
     };
     let Opened::File(file) = opened else { return false };
-    let read = |to: &mut [u8], at: u64| read_at(&file, to, at as usize) == to.len();
-    yasmin_image::is_go_alone(read) && !raises_rights(&file)
+    is_alone(&file) && !raises_rights(&file)
+}
+
+fn is_alone(file: &File) -> bool {
+    yasmin_image::is_go_alone(|to, at| read_at(file, to, at as usize) == to.len())
 }
 
 /// Whether it is neither a script that names its interpreter nor ELF.
@@ -220,6 +223,10 @@ fn is_loaded_into(file: &File, scripts: usize) -> bool {
     }
     let is_elf64 = head.len() >= 64 && head.starts_with(b"\x7fELF\x02");
     if !is_elf64 {
+        return false;
+    }
+    // There it does nothing, unless it is injected.
+    if is_alone(file) {
         return false;
     }
     let mut path = [0u8; PATH_BYTES];

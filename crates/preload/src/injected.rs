@@ -5,7 +5,7 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::stacks::{self, Block};
+use crate::stacks::{self, Block, map_block};
 use crate::sys::Sysno;
 use crate::{bare, init};
 
@@ -54,16 +54,7 @@ pub static yasmin_bare: Bare = Bare {
 unsafe extern "C" fn enter() {
     core::arch::naked_asm!(
         "mov r12, rsp",
-        "mov eax, {mmap}",
-        "xor edi, edi",
-        "mov esi, {mapped}",
-        // PROT_READ, PROT_WRITE; MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE.
-        "mov edx, 3",
-        "mov r10d, 0x4022",
-        "mov r8, -1",
-        "xor r9d, r9d",
-        "syscall",
-        "cmp rax, -4096",
+        map_block!(),
         "ja 2f",
         "lea rdx, [rax + {block} - 1]",
         "and rdx, -{block}",

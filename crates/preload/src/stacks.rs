@@ -33,6 +33,27 @@ pub const MAPPED: usize = 2 * BLOCK;
 /// Where there is no libc (`bare`): in a block, where gs points to. This library's words of the thread lie
 /// below, at most so many bytes.
 pub const OWN: usize = 1024;
+
+/// Maps MAPPED bytes without a stack: at the end rax is where, or above -4096 an error, and the flags say
+/// which (`ja`: an error). Operands: `mmap` and `mapped`.
+macro_rules! map_block {
+    () => {
+        // PROT_READ, PROT_WRITE; MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE.
+        concat!(
+            "mov eax, {mmap}\n",
+            "xor edi, edi\n",
+            "mov esi, {mapped}\n",
+            "mov edx, 3\n",
+            "mov r10d, 0x4022\n",
+            "mov r8, -1\n",
+            "xor r9d, r9d\n",
+            "syscall\n",
+            "cmp rax, -4096",
+        )
+    };
+}
+pub(crate) use map_block;
+
 /// arch_prctl(2).
 pub const ARCH_SET_GS: c_int = 0x1001;
 pub const OWN_BYTES: usize = OWN - size_of::<Block>().next_multiple_of(64);
