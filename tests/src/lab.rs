@@ -307,11 +307,13 @@ impl Lab {
         [run, broker].concat()
     }
 
-    /// `program` as users start it, in whatever mode, with the library's settings.
+    /// `program` as users start it, with the library's settings.
     pub fn run_command(&self, program: &Path) -> Command {
-        let mut command = Command::new(artefact("yasmin"));
-        command.args(["run", "--no-broker", "--socket"]).arg(self.socket()).arg("--");
-        command.arg(program).envs(self.settings());
+        let yasmin = artefact("yasmin");
+        let mut words = self.run_words(yasmin.parent().expect("it is in a folder"));
+        words.push(program.display().to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).envs(self.settings());
         command
     }
 

@@ -60,8 +60,11 @@ def becomes(preloaded):
     if not preloaded:
         environment.pop("LD_PRELOAD", None)
     command = [sys.executable, "-c", BECOMES, which, program]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    out = process.communicate()[0]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+    out, err = process.communicate()
+    if ("has the library" in err) != preloaded:
+        sys.exit(f"the library is not where it should be: {err}")
     return process.returncode, out.replace(str(process.pid), "PID")
 
 

@@ -30,6 +30,9 @@ func main() {
 			}
 		}
 	}
+	if maps, err := os.ReadFile("/proc/self/maps"); err == nil && strings.Contains(string(maps), "libyasmin.so") {
+		fmt.Fprintln(os.Stderr, "has the library")
+	}
 	fmt.Println("signals:", len(signals))
 	signal.Reset()
 	fmt.Println("starts another one:", exec.Command("true").Run())
