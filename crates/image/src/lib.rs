@@ -63,18 +63,26 @@ pub fn loads(program: &Program<'_>, library: &Library) -> Result<(), Refusal> {
     if is_glibcs(name) { Ok(()) } else { Err(Refusal::UnknownLoader) }
 }
 
-/// Whether one of these notes (elf(5), Nhdr) is the Go linker's, with the program's build ID.
-pub fn has_go_note(mut notes: &[u8]) -> bool {
+/// The Go linker's note (elf(5), Nhdr), with the program's build ID: kind and name.
+const GO_NOTE: (u32, &[u8]) = (4, b"Go\0\0");
+/// The note of a program that is linked with glibc statically, or loaded by it: the oldest kernel it runs on.
+const GLIBC_NOTE: (u32, &[u8]) = (1, b"GNU\0");
+
+/// Whether one of these notes is the Go linker's.
+pub fn has_go_note(notes: &[u8]) -> bool {
+    has_note(notes, GO_NOTE)
+}
+
+fn has_note(mut notes: &[u8], wanted: (u32, &[u8])) -> bool {
     const HEAD: usize = 12;
-    const GO: (u32, &[u8]) = (4, b"Go\0\0");
     loop {
         let (Some(name_bytes), Some(text_bytes), Some(kind)) =
             (u32_at(notes, 0), u32_at(notes, 4), u32_at(notes, 8))
         else {
             return false;
         };
-        let name = notes.get(HEAD..HEAD + GO.1.len());
-        if (kind, name) == (GO.0, Some(GO.1)) {
+        let name = notes.get(HEAD..HEAD + wanted.1.len());
+        if (kind, name) == (wanted.0, Some(wanted.1)) {
             return true;
         }
         let padded = |bytes: u32| (bytes as usize).next_multiple_of(4);
@@ -95,11 +103,20 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Whether a file is a program of the Go linker's for x86-64 without anything of C (cgo), so that it has no
-/// libc: static, or loaded by glibc's loader and without libraries. Such a program makes its threads itself.
-/// One that is linked with libc statically has words of threads, and a static one of Go's alone has none.
+/// A program that no loader could give the library to, while somebody else can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// Of the Go linker's without anything of C (cgo), so that it has no libc: static, or loaded by glibc's loader
+    /// and without libraries. Such a program makes its threads itself.
+    Go,
+    /// Static, and linked neither with glibc nor by the Go linker.
+    Static,
+}
+
+/// Which of them the file of a program is, for x86-64. (glibc cancels threads wherever they are inside a call. A Go
+/// program that is linked with a libc statically has words of threads, and one of Go's alone has none.)
 /// `read` fills its buffer from an offset, or says that it cannot.
-pub fn is_go_alone(mut read: impl FnMut(&mut [u8], u64) -> bool) -> bool {
+pub fn alone(mut read: impl FnMut(&mut [u8], u64) -> bool) -> Option<Alone> {
     const HEAD: &[u8] = b"\x7fELF\x02\x01";
     const X86_64: u16 = 62;
     const HEADER_BYTES: usize = 56;
@@ -112,26 +129,26 @@ pub fn is_go_alone(mut read: impl FnMut(&mut [u8], u64) -> bool) -> bool {
     const MOST_PATH_BYTES: usize = 128;
     let mut head = [0; 64];
     if !read(&mut head, 0) || !head.starts_with(HEAD) {
-        return false;
+        return None;
     }
     let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let (first, count) = (u64_at(&head, 32).unwrap_or(0), half(56));
     if half(18) != X86_64 || usize::from(half(54)) != HEADER_BYTES || count > MOST_HEADERS {
-        return false;
+        return None;
     }
-    let (mut is_go, mut has_words) = (false, false);
-    let (mut is_of_glibc, mut needs) = (None, None);
+    let (mut is_go, mut is_glibcs_own, mut has_words) = (false, false, false);
+    let (mut is_of_glibc, mut section) = (None, None);
     for nth in 0..u64::from(count) {
         let mut header = [0; HEADER_BYTES];
         if !read(&mut header, first.wrapping_add(nth * HEADER_BYTES as u64)) {
-            return false;
+            return None;
         }
         let at = u64_at(&header, 8).unwrap_or(0);
         let len_bytes = u64_at(&header, 32).unwrap_or(0);
         let within = |most: usize| usize::try_from(len_bytes).map_or(most, |len| len.min(most));
         match u32_at(&header, 0).unwrap_or(0) {
             PT_TLS => has_words = true,
-            PT_DYNAMIC => needs = Some(needs_libraries(&mut read, at, len_bytes)),
+            PT_DYNAMIC => section = Some(section_at(&mut read, at, len_bytes)?),
             PT_INTERP => {
                 let mut path = [0; MOST_PATH_BYTES];
                 let path = &mut path[..within(MOST_PATH_BYTES)];
@@ -140,36 +157,58 @@ pub fn is_go_alone(mut read: impl FnMut(&mut [u8], u64) -> bool) -> bool {
             PT_NOTE => {
                 let mut notes = [0; MOST_NOTE_BYTES];
                 let notes = &mut notes[..within(MOST_NOTE_BYTES)];
-                is_go |= read(notes, at) && has_go_note(notes);
+                if !read(notes, at) {
+                    return None;
+                }
+                is_go |= has_note(notes, GO_NOTE);
+                is_glibcs_own |= has_note(notes, GLIBC_NOTE);
             }
             _ => {}
         }
     }
-    is_go
-        && match (is_of_glibc, needs) {
-            (None, None) => !has_words,
-            (Some(true), Some(needs)) => !needs,
-            _ => false,
+    match (is_of_glibc, section) {
+        (None, None) if is_go => (!has_words).then_some(Alone::Go),
+        (None, None) => (!is_glibcs_own).then_some(Alone::Static),
+        // Loaders are no such programs.
+        (None, Some(section)) if !is_go && !is_glibcs_own => {
+            (section.is_program && !section.needs_libraries).then_some(Alone::Static)
         }
+        (Some(true), Some(section)) if is_go => (!section.needs_libraries).then_some(Alone::Go),
+        _ => None,
+    }
 }
 
-/// By a dynamic section (elf(5), Elf64_Dyn) of so many bytes. True too where it does not end.
-fn needs_libraries(mut read: impl FnMut(&mut [u8], u64) -> bool, at: u64, len_bytes: u64) -> bool {
+struct Section {
+    needs_libraries: bool,
+    /// Made to be run wherever it lies (static-pie), not to be linked with.
+    is_program: bool,
+}
+
+/// What a dynamic section (elf(5), Elf64_Dyn) of so many bytes says; `None` where it does not end.
+fn section_at(
+    mut read: impl FnMut(&mut [u8], u64) -> bool,
+    at: u64,
+    len_bytes: u64,
+) -> Option<Section> {
     const DT_NULL: u64 = 0;
     const DT_NEEDED: u64 = 1;
+    const DT_FLAGS_1: u64 = 0x6fff_fffb;
+    const DF_1_PIE: u64 = 0x0800_0000;
     const MOST_ENTRIES: u64 = 128;
+    let mut section = Section { needs_libraries: false, is_program: false };
     for nth in 0..(len_bytes / 16).min(MOST_ENTRIES) {
         let mut entry = [0; 16];
         if !read(&mut entry, at.wrapping_add(nth * 16)) {
-            return true;
+            return None;
         }
-        match u64_at(&entry, 0).unwrap_or(DT_NEEDED) {
-            DT_NULL => return false,
-            DT_NEEDED => return true,
+        match (u64_at(&entry, 0)?, u64_at(&entry, 8)?) {
+            (DT_NULL, _) => return Some(section),
+            (DT_NEEDED, _) => section.needs_libraries = true,
+            (DT_FLAGS_1, flags) => section.is_program = flags & DF_1_PIE != 0,
             _ => {}
         }
     }
-    true
+    None
 }
 
 /// Of a path, with or without the zero behind it.
@@ -286,7 +325,11 @@ mod tests {
     }
 
     fn is_it(file: &[u8]) -> bool {
-        is_go_alone(|to, at| {
+        kind(file) == Some(Alone::Go)
+    }
+
+    fn kind(file: &[u8]) -> Option<Alone> {
+        alone(|to, at| {
             let from = usize::try_from(at).ok().and_then(|at| file.get(at..)?.get(..to.len()));
             from.is_some_and(|from| {
                 to.copy_from_slice(from);
@@ -303,7 +346,7 @@ mod tests {
         let [note, words, loader, dynamic] = [4, 7, 3, 2];
         let both = [GNU_NOTE, GO_NOTE].concat();
         assert!(is_it(&program(2, &[(1, b"text"), (note, &both)])));
-        assert!(!is_it(&program(2, &[(note, GNU_NOTE)])), "another language");
+        assert_eq!(kind(&program(2, &[(note, GNU_NOTE)])), Some(Alone::Static));
         assert!(!is_it(&program(2, &[(note, GO_NOTE), (words, b"")])), "with libc");
         let section = |tags: &[u64]| -> std::vec::Vec<u8> {
             tags.iter().flat_map(|tag| [tag.to_le_bytes(), [7; 8]].concat()).collect()
@@ -323,6 +366,27 @@ mod tests {
         for len in 0..whole.len() {
             assert!(!is_it(&whole[..len]), "{len} bytes of it");
         }
+    }
+
+    #[test]
+    fn alone_without_go() {
+        const GLIBCS: &[u8] = b"\x04\0\0\0\x04\0\0\0\x01\0\0\0GNU\0abcd";
+        let [note, words, loader, dynamic] = [4, 7, 3, 2];
+        let static_one = |headers: &[(u32, &[u8])]| kind(&program(2, headers));
+        assert_eq!(static_one(&[(1, b"text")]), Some(Alone::Static));
+        assert_eq!(static_one(&[(words, b""), (note, GNU_NOTE)]), Some(Alone::Static));
+        assert_eq!(static_one(&[(note, &[GNU_NOTE, GLIBCS].concat())]), None, "glibc's");
+        assert_eq!(static_one(&[(loader, b"/lib/ld-musl-x86_64.so.1\0")]), None);
+        let section = |entries: &[(u64, u64)]| -> std::vec::Vec<u8> {
+            let words = entries.iter().flat_map(|(tag, value)| [*tag, *value]);
+            words.flat_map(u64::to_le_bytes).collect()
+        };
+        let (end, pie) = ((0, 0), (0x6fff_fffb, 0x0800_0000));
+        let moved = |entries: &[(u64, u64)]| kind(&program(3, &[(dynamic, &section(entries))]));
+        assert_eq!(moved(&[(4, 5), pie, end]), Some(Alone::Static));
+        assert_eq!(moved(&[(4, 5), end]), None, "a loader");
+        assert_eq!(moved(&[pie, (1, 7), end]), None, "needs a library");
+        assert_eq!(moved(&[pie]), None, "does not end");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 pub fn inject(stopped: &mut Stopped, library: &Path) -> anyhow::Result<Registers> {
     let executable = File::open(format!("/proc/{}/exe", stopped.process))?;
     let read = |to: &mut [u8], at: u64| executable.read_exact_at(to, at).is_ok();
-    ensure!(yasmin_image::is_go_alone(read), "no Go program without C");
+    ensure!(yasmin_image::alone(read).is_some(), "a loader has to give it the library");
     ensure!(stopped.auxiliary(libc::AT_SECURE) == Some(0), "it gains rights");
     let path = stopped.registers.rsp - 2 * PAGE as u64;
     let mut name = library.as_os_str().as_bytes().to_vec();

@@ -19,23 +19,15 @@
 use core::ffi::{c_int, c_long, c_void};
 
 use yasmin_image::has_go_note;
-use yasmin_text::go::{self, Kind, Site};
+use yasmin_text::go::{self, Kind};
 
+use crate::detours::{self, Back, Detour, Heads};
 use crate::exports::by_number;
 use crate::object::{self, Dynamic, Header, Object, PF_X, PT_LOAD, PT_NOTE};
 use crate::stacks::{self, Block, map_block};
-use crate::sys::{self, Sysno, call};
+use crate::sys::{self, Sysno};
 use crate::thread::by_block;
 use crate::{bare, process, text};
-
-const PAGE: usize = 4096;
-/// A detour: five bytes for a number, seven for where to come back to, six to jump, at most ten that
-/// were moved (where no number is loaded), five to jump back.
-const DETOUR: usize = 32;
-/// The page's first two words are where they lead: calls, and what makes a thread.
-const DETOURS: usize = PAGE / DETOUR - 1;
-/// A relative jump.
-const JUMP: usize = 5;
 
 /// Gives the instructions of a Go program that enter the kernel their detours. While no other thread
 /// is there.
@@ -51,20 +43,25 @@ pub fn start() {
     object::each(visit, core::ptr::null_mut());
 }
 
+/// Whether the object's notes are the Go linker's.
+///
 /// # Safety
-/// The program's own base and headers.
-unsafe fn divert(base: usize, headers: &'static [Header]) {
+/// An object's own base and headers; it stays.
+pub unsafe fn is_go(base: usize, headers: &'static [Header]) -> bool {
     let is_loaded = |header: &&Header| {
         let at = base.wrapping_add(header.address);
         headers.iter().any(|segment| segment.holds(base, at))
     };
     let mut notes = headers.iter().filter(|header| header.kind == PT_NOTE).filter(is_loaded);
-    let is_go = notes.any(|header| {
-        // SAFETY: the program stays.
-        unsafe { header.bytes(base) }.is_some_and(has_go_note)
-    });
+    // SAFETY: the caller's.
+    notes.any(|header| unsafe { header.bytes(base) }.is_some_and(has_go_note))
+}
+
+/// # Safety
+/// The program's own base and headers.
+unsafe fn divert(base: usize, headers: &'static [Header]) {
     // SAFETY: as above.
-    let program = unsafe { Dynamic::of(base, headers) };
+    let (is_go, program) = unsafe { (is_go(base, headers), Dynamic::of(base, headers)) };
     let makes_threads_by_libc = || program.is_some_and(|it| it.imports(c"pthread_create"));
     if !is_go || !(bare::is() || makes_threads_by_libc()) {
         return;
@@ -76,45 +73,20 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     }
 }
 
-const PROT_READ: c_int = 1;
-const PROT_WRITE: c_int = 2;
-const PROT_EXEC: c_int = 4;
+/// As many as are given. A Go program has a dozen.
+const DETOURS: usize = 128;
 
-/// A page of ours that jumps reach from all of the text. Below it: the heap grows above.
-fn page_before(text: usize, len_bytes: usize) -> Option<usize> {
-    const PRIVATE_ANONYMOUS_NOREPLACE: c_int = 0x02 | 0x20 | 0x10_0000;
-    const FAR: usize = 1 << 30;
-    const STEP: usize = 1 << 16;
-    if len_bytes > FAR {
-        return None;
-    }
-    let top = text & !(STEP - 1);
-    (1..FAR / STEP).map_while(|i| top.checked_sub(i * STEP)).find(|&at| {
-        // SAFETY: at an address where nothing is; an older kernel takes it for a hint.
-        let got = unsafe {
-            call!(mmap, at, PAGE, PROT_READ | PROT_WRITE, PRIVATE_ANONYMOUS_NOREPLACE, -1_isize, 0)
-        };
-        if got > 0 && got as usize != at {
-            // SAFETY: just mapped.
-            unsafe { sys::unmap(got as *mut u8, PAGE) };
-        }
-        got as usize == at
-    })
-}
-
-/// Detours for this text. Nothing changes where the system refuses pages that were written and may then be
-/// run (MemoryDenyWriteExecute, SELinux's execmem).
+/// Detours for this text.
 fn divert_text(code: &'static [u8]) {
-    let at = |site: &Site| code.as_ptr() as usize + site.at;
-    let is_diverted = |site: &Site| site.kind == Kind::Call || bare::is();
     // Large programs have megabytes of text, so it is gone through once.
-    let (mut room, mut count, mut makes_threads) = ([None; DETOURS], 0, false);
-    for site in go::all(code) {
-        makes_threads |= site.kind == Kind::Thread;
-        if !is_diverted(&site) {
-            text::except(at(&site));
-        } else if let Some(place) = room.get_mut(count) {
-            *place = Some(site);
+    let (mut detours, mut count, mut makes_threads) = ([Detour::NONE; DETOURS], 0, false);
+    for go::Site { kind, site } in go::all(code) {
+        let is_thread = kind == Kind::Thread;
+        makes_threads |= is_thread;
+        if is_thread && !bare::is() {
+            text::except(code.as_ptr() as usize + site.at);
+        } else if let Some(place) = detours.get_mut(count) {
+            *place = Detour { site, is_thread };
             count += 1;
         }
     }
@@ -122,102 +94,9 @@ fn divert_text(code: &'static [u8]) {
     if bare::is() && !makes_threads {
         return;
     }
-    let Some(page) = page_before(code.as_ptr() as usize, code.len()) else { return };
-    let diverted = || room.iter().flatten().zip((1..).map(|nth| page + nth * DETOUR));
-    let enter = if bare::is() { yasmin_go_enter_bare } else { yasmin_go_enter };
-    // SAFETY: a fresh page of ours.
-    unsafe {
-        let heads = page as *mut usize;
-        heads.write(enter as *const () as usize);
-        heads.add(1).write(yasmin_go_thread as *const () as usize);
-    }
-    for (site, detour) in diverted() {
-        let head = page + size_of::<usize>() * usize::from(site.kind == Kind::Thread);
-        write_detour(at(site), site, detour, head);
-    }
-    // SAFETY: our page, and instructions of the program's, which nobody runs yet.
-    unsafe {
-        if call!(mprotect, page, PAGE, PROT_READ | PROT_EXEC) != 0 {
-            sys::unmap(page as *mut u8, PAGE);
-            return;
-        }
-        for (site, detour) in diverted() {
-            put_jump(at(site) - site.lead_bytes, site.lead_bytes + site.len_bytes, detour);
-        }
-    }
-}
-
-/// The detour for the instruction at `at`, in a page that is writable, to where the word at `head` says.
-fn write_detour(at: usize, site: &Site, detour: usize, head: usize) {
-    let moved_bytes = site.len_bytes - SYSCALL_BYTES;
-    let mut to = Writer(detour as *mut u8);
-    // SAFETY: the program's text.
-    to.bytes(unsafe {
-        core::slice::from_raw_parts((at - site.lead_bytes) as *const u8, site.lead_bytes)
-    });
-    // lea rbx, [rip + behind the jump]
-    to.bytes(&[0x48, 0x8d, 0x1d]);
-    to.word(6);
-    // jmp [head]
-    to.bytes(&[0xff, 0x25]);
-    to.distance(head);
-    // SAFETY: as above.
-    to.bytes(unsafe {
-        core::slice::from_raw_parts((at + SYSCALL_BYTES) as *const u8, moved_bytes)
-    });
-    to.bytes(&[0xe9]);
-    to.distance(at + site.len_bytes);
-}
-
-/// Puts a jump to `detour` at `at`: on a copy of the pages, which then takes their place. Text is never
-/// writable, and stays as it is where anything fails.
-///
-/// # Safety
-/// Text of the program's, of which no thread is inside these bytes.
-unsafe fn put_jump(at: usize, len_bytes: usize, detour: usize) {
-    const MREMAP_MAYMOVE_FIXED: c_int = 1 | 2;
-    let first = at & !(PAGE - 1);
-    let pages_bytes = (at + len_bytes - first).next_multiple_of(PAGE);
-    let Some(copy) = sys::map_private(pages_bytes) else { return };
-    // SAFETY: the segment's pages, whole as they are mapped, and a copy of them.
-    unsafe {
-        core::ptr::copy_nonoverlapping(first as *const u8, copy, pages_bytes);
-        let mut to = Writer(copy.add(at - first));
-        to.bytes(&[0xe9]);
-        to.word((detour as isize - (at + JUMP) as isize) as i32);
-        for _ in JUMP..len_bytes {
-            to.bytes(&[NOP]);
-        }
-        let is_put = call!(mprotect, copy, pages_bytes, PROT_READ | PROT_EXEC) == 0
-            && call!(mremap, copy, pages_bytes, pages_bytes, MREMAP_MAYMOVE_FIXED, first) > 0;
-        if !is_put {
-            sys::unmap(copy, pages_bytes);
-        }
-    }
-}
-
-const SYSCALL_BYTES: usize = 2;
-const NOP: u8 = 0x90;
-
-struct Writer(*mut u8);
-
-impl Writer {
-    /// How far it is from behind these four bytes to `target`.
-    fn distance(&mut self, target: usize) {
-        self.word((target as isize - (self.0 as usize + 4) as isize) as i32);
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        // SAFETY: `write_detour` writes less than DETOUR into a detour, `put_jump` a site's own bytes.
-        unsafe {
-            core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, bytes.len());
-            self.0 = self.0.add(bytes.len());
-        }
-    }
-
-    fn word(&mut self, word: i32) {
-        self.bytes(&word.to_le_bytes());
-    }
+    let calls = if bare::is() { yasmin_go_enter_bare } else { yasmin_go_enter };
+    let heads = Heads { calls, threads: yasmin_go_thread, back: Back::Rbx };
+    detours::divert(code, &detours[..count], &heads);
 }
 
 core::arch::global_asm!(

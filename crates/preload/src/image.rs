@@ -86,11 +86,11 @@ pub unsafe fn of(name: Name, environment: *const *const c_char) -> Image {
     }
 }
 
-/// Whether `name`, run with `environment`, is a Go program without libc, which `yasmin-inject` can give the library.
+/// Whether `name`, run with `environment`, is a program to which no loader gives the library, but `yasmin-inject` can.
 ///
 /// # Safety
 /// As `of`.
-pub unsafe fn is_go_alone(name: Name, environment: *const *const c_char) -> bool {
+pub unsafe fn is_alone(name: Name, environment: *const *const c_char) -> bool {
     // SAFETY: the caller's.
     let opened = unsafe {
         if !names_library(environment) {
@@ -99,11 +99,11 @@ pub unsafe fn is_go_alone(name: Name, environment: *const *const c_char) -> bool
         open(name)
     };
     let Opened::File(file) = opened else { return false };
-    is_alone(&file) && !raises_rights(&file)
+    stands_alone(&file) && !raises_rights(&file)
 }
 
-fn is_alone(file: &File) -> bool {
-    yasmin_image::is_go_alone(|to, at| read_at(file, to, at as usize) == to.len())
+fn stands_alone(file: &File) -> bool {
+    yasmin_image::alone(|to, at| read_at(file, to, at as usize) == to.len()).is_some()
 }
 
 /// Whether it is neither a script that names its interpreter nor ELF.
@@ -226,7 +226,7 @@ fn is_loaded_into(file: &File, scripts: usize) -> bool {
         return false;
     }
     // There it does nothing, unless it is injected.
-    if is_alone(file) {
+    if stands_alone(file) {
         return false;
     }
     let mut path = [0u8; PATH_BYTES];

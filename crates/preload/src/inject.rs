@@ -1,4 +1,5 @@
-//! A Go program without libc, which this process is about to become, has nothing that could load the library.
+//! A Go program without libc, or a static one, which this process is about to become, has nothing that could load
+//! the library.
 //! `yasmin-inject`, from the library's own folder, does: it traces this thread until its exec is over.
 //!
 //! Storey 1: system.
@@ -33,7 +34,7 @@ impl Tracer {
 /// As for exec.
 pub unsafe fn before_exec(name: Name, environment: *const *const c_char) -> Option<Tracer> {
     // SAFETY: the caller's.
-    if process::is_sandboxed() || !unsafe { image::is_go_alone(name, environment) } {
+    if process::is_sandboxed() || !unsafe { image::is_alone(name, environment) } {
         return None;
     }
     // SAFETY: as above.

@@ -22,6 +22,7 @@ use core::ffi::{c_char, c_int};
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("libyasmin is written for x86-64 Linux so far");
 
+mod alone;
 mod answer;
 mod bare;
 mod barrier;
@@ -31,6 +32,7 @@ mod clock;
 mod config;
 mod conn;
 mod delayed;
+mod detours;
 mod elsewhere;
 mod entry;
 mod environment;
@@ -127,6 +129,7 @@ extern "C" fn init(
     clock::calibrate();
     text::start();
     go::start();
+    alone::start();
     spin::find_rseq();
     fork::start();
     barrier::start();

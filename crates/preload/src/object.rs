@@ -62,8 +62,12 @@ fn each_bare(visit: Visit, data: *mut c_void) {
     let headers = at as *const Header;
     let mut program = Object { base: 0, name: c"".as_ptr(), headers, count: count as u16 };
     // SAFETY: the program's headers.
-    if let Some(own) = unsafe { program.headers() }.iter().find(|one| one.kind == PT_PHDR) {
+    let all = unsafe { program.headers() };
+    if let Some(own) = all.iter().find(|one| one.kind == PT_PHDR) {
         program.base = at.wrapping_sub(own.address);
+    } else if let Some(first) = all.iter().find(|one| one.kind == PT_LOAD && one.offset == 0) {
+        // Right behind the file's header, which comes first in memory.
+        program.base = at.wrapping_sub(FILE_HEADER_BYTES).wrapping_sub(first.address);
     }
     let library = object_at(Dynamic::own().base, c"libyasmin.so");
     for object in [Some(program), library, object_at(bare::vdso(), c"")] {
@@ -135,6 +139,9 @@ pub fn first_ones() -> impl Iterator<Item = Dynamic> {
             .map(|link| Dynamic { base: link.base, entries: link.dynamic })
     }
 }
+
+/// Of an Elf64_Ehdr.
+const FILE_HEADER_BYTES: usize = 64;
 
 /// Elf64_Phdr.
 #[repr(C)]

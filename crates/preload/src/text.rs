@@ -526,7 +526,7 @@ fn look_at(base: usize, headers: &[Header], is_deep: bool, until: u64) -> Seen {
 
 /// # Safety
 /// The object stays loaded.
-unsafe fn unwind_of<'a>(base: usize, headers: &[Header]) -> Option<Unwind<'a>> {
+pub unsafe fn unwind_of<'a>(base: usize, headers: &[Header]) -> Option<Unwind<'a>> {
     let table = headers.iter().find(|header| header.kind == PT_GNU_EH_FRAME)?;
     let table = base.wrapping_add(table.address);
     let around = headers.iter().find(|header| header.holds(base, table))?;

@@ -47,6 +47,8 @@ pub struct Instruction {
     pub ends: bool,
     /// No program's: only the kernel may use it, or nobody ever does.
     pub is_odd: bool,
+    /// What it does depends on where it stands: jumps, calls, and memory counted from the instruction.
+    pub is_bound: bool,
     /// What a push of an immediate leaves for the pop behind it.
     pushed: Option<u32>,
     /// The register that a pop writes.
@@ -79,6 +81,8 @@ struct ModRm {
     /// With REX.B and REX.R.
     rm: u8,
     reg: u8,
+    /// Memory counted from the next instruction.
+    is_relative: bool,
 }
 
 impl ModRm {
@@ -283,6 +287,7 @@ fn two_byte(opcode: u8) -> Option<Shape> {
 fn modrm_at(cursor: &mut Cursor<'_>, prefixes: &Prefixes) -> Option<ModRm> {
     let byte = cursor.next()?;
     let mode = byte >> 6;
+    let is_relative = byte & 0xc7 == 5;
     if mode != 3 {
         let mut displacement_bytes = [0, 1, 4][usize::from(mode)];
         if byte & 7 == 4 {
@@ -296,7 +301,7 @@ fn modrm_at(cursor: &mut Cursor<'_>, prefixes: &Prefixes) -> Option<ModRm> {
         cursor.number(displacement_bytes)?;
     }
     let (r, b) = (prefixes.rex >> 2 & 1, prefixes.rex & 1);
-    Some(ModRm { byte, rm: byte & 7 | b << 3, reg: byte >> 3 & 7 | r << 3 })
+    Some(ModRm { byte, rm: byte & 7 | b << 3, reg: byte >> 3 & 7 | r << 3, is_relative })
 }
 
 struct Encoded {
@@ -338,12 +343,15 @@ impl Encoded {
                 || self.opcode == 0xff && matches!(self.modrm.digit(), 4 | 5))
             || is_two && self.opcode == 0x0b;
         let is_push = is_one && matches!(self.opcode, 0x68 | 0x6a);
+        // call, and where a transaction goes on that failed.
+        let leads_on = self.opcode == 0xe8 || self.opcode == 0xc7 && self.modrm.byte == 0xf8;
         Instruction {
             len_bytes: self.len_bytes,
             effect: self.effect(prefixes),
             jump: is_relative.then(|| self.immediate + self.len_bytes as i64),
             ends,
             is_odd: is_one && self.is_odd(),
+            is_bound: is_relative || is_one && leads_on || self.modrm.is_relative,
             pushed: is_push.then_some(self.immediate as u32),
             popped: (is_one && matches!(self.opcode, 0x58..=0x5f))
                 .then_some(self.opcode & 7 | (prefixes.rex & 1) << 3),

@@ -60,26 +60,48 @@ pub fn next(code: &[u8], from: usize) -> Option<usize> {
     rest.windows(2).position(|pair| enters(pair[0], pair[1])).map(|i| at + i)
 }
 
+/// What leads to two bytes that could enter the kernel.
+pub(crate) enum Way<'a> {
+    /// They are part of something else.
+    Nothing,
+    /// Nobody knows where instructions begin.
+    Unknown,
+    Flow(Flow<'a>),
+}
+
 /// What the two bytes at `at` are, which `next` found.
 pub fn judge(text: &Text<'_>, at: usize, scratch: &mut Scratch) -> Found {
-    let address = text.address.wrapping_add(at as u64);
-    let function = text.unwind.and_then(|unwind| unwind.function(address));
-    let found = match function.and_then(|function| within(text, function)) {
-        Some((start, end)) if at - start <= LONGEST => {
-            judge_function(text, start, at, end, scratch)
-        }
-        _ if is_data(text, address) => Found::Nothing,
-        _ => judge_bytes(text, at, function.is_some(), scratch),
+    let found = match way(text, at) {
+        Way::Nothing => Found::Nothing,
+        Way::Unknown => Found::AnyCall,
+        Way::Flow(flow) => found(text, &flow, scratch),
     };
     // `int 0x80` has numbers of its own, and is so rare that bytes in no function are data.
     if text.code.get(at) == Some(&0xcd) {
+        let is_outside =
+            || text.unwind.is_some_and(|unwind| unwind.function(address(text, at)).is_none());
         return match found {
             Found::Call(..) => Found::AnyCall,
-            Found::AnyCall if function.is_none() && text.unwind.is_some() => Found::Nothing,
+            Found::AnyCall if is_outside() => Found::Nothing,
             other => other,
         };
     }
     found
+}
+
+fn address(text: &Text<'_>, at: usize) -> u64 {
+    text.address.wrapping_add(at as u64)
+}
+
+/// What leads to the two bytes at `at`, which `next` found.
+pub(crate) fn way<'a>(text: &Text<'a>, at: usize) -> Way<'a> {
+    let address = address(text, at);
+    let function = text.unwind.and_then(|unwind| unwind.function(address));
+    match function.and_then(|function| within(text, function)) {
+        Some((start, end)) if at - start <= LONGEST => way_in_function(text, start, at, end),
+        _ if is_data(text, address) => Way::Nothing,
+        _ => way_in_bytes(text, at, function.is_some()),
+    }
 }
 
 /// Linkers that save pages put data into the same segment as the text, and the file's header
@@ -97,29 +119,23 @@ fn within(text: &Text<'_>, (start, end): (u64, u64)) -> Option<(usize, usize)> {
 }
 
 /// Compilers put nothing but instructions between a function's first byte and its last one.
-fn judge_function(
-    text: &Text<'_>,
-    start: usize,
-    at: usize,
-    end: usize,
-    scratch: &mut Scratch,
-) -> Found {
+fn way_in_function<'a>(text: &Text<'a>, start: usize, at: usize, end: usize) -> Way<'a> {
     let code = text.code;
     let mut from = start;
     while from < at {
         // Data inside a function after all.
-        let Some(one) = code.get(from..).and_then(decode) else { return Found::AnyCall };
+        let Some(one) = code.get(from..).and_then(decode) else { return Way::Unknown };
         from += one.len_bytes;
     }
     if from > at {
-        return Found::Nothing;
+        return Way::Nothing;
     }
     let end = end.min(at + LONGEST);
-    found(text, &Flow { code, start, at, end, trusted_from: start }, scratch)
+    Way::Flow(Flow { code, start, at, end, trusted_from: start })
 }
 
 /// Bytes of which nobody says where a function begins.
-fn judge_bytes(text: &Text<'_>, at: usize, is_function: bool, scratch: &mut Scratch) -> Found {
+fn way_in_bytes<'a>(text: &Text<'a>, at: usize, is_function: bool) -> Way<'a> {
     let code = text.code;
     let first = at.saturating_sub(BEFORE);
     // Whether decoding from `first + i` comes to `at`; `None`: it does not get so far.
@@ -141,8 +157,7 @@ fn judge_bytes(text: &Text<'_>, at: usize, is_function: bool, scratch: &mut Scra
                 // Far enough behind the start for decoding to be in step and for all short jumps
                 // to be seen.
                 let trusted_from = if first == 0 { 0 } else { start + SHORT_JUMP };
-                let flow = Flow { code, start, at, end: at + SHORT_JUMP, trusted_from };
-                return found(text, &flow, scratch);
+                return Way::Flow(Flow { code, start, at, end: at + SHORT_JUMP, trusted_from });
             }
             Some(false) => is_passed = true,
             None => {}
@@ -151,7 +166,7 @@ fn judge_bytes(text: &Text<'_>, at: usize, is_function: bool, scratch: &mut Scra
     // Nothing that could be text stands before it. Where functions are described, and this
     // belongs to none, it is a table that somebody put between them.
     let is_table = text.unwind.is_some() && !is_function;
-    if is_passed || is_table { Found::Nothing } else { Found::AnyCall }
+    if is_passed || is_table { Way::Nothing } else { Way::Unknown }
 }
 
 const RAX: usize = 0;
@@ -162,17 +177,22 @@ const RSI: usize = 6;
 const ENTRIES: usize = 8;
 
 /// What the call is to which `flow` leads.
-fn found(text: &Text<'_>, flow: &Flow<'_>, scratch: &mut Scratch) -> Found {
+pub(crate) fn found(text: &Text<'_>, flow: &Flow<'_>, scratch: &mut Scratch) -> Found {
     let call = |scratch: &mut Scratch, entries: &[usize]| {
         let held = flow.held(entries, scratch)?;
         Some(Found::Call(held.number(RAX)?, held.number(RSI)))
     };
     let Some(found) = call(scratch, &[]) else { return Found::AnyCall };
     // To look for these takes longest.
-    let mut entries = [0; ENTRIES];
-    let Some(count) = entries_from_afar(text, flow, &mut scratch.jumps, &mut entries) else {
-        return Found::AnyCall;
+    let (mut entries, mut count) = ([0; ENTRIES], 0);
+    let add = |target: usize| -> Option<()> {
+        *entries.get_mut(count)? = target;
+        count += 1;
+        Some(())
     };
+    if entries_from_afar(text, flow, &mut scratch.jumps, add).is_none() {
+        return Found::AnyCall;
+    }
     if count == 0 { found } else { call(scratch, &entries[..count]).unwrap_or(Found::AnyCall) }
 }
 
@@ -219,21 +239,14 @@ impl Jumps {
     }
 }
 
-/// Where jumps from elsewhere lead into the stretch, behind its beginning: how many; `None` where they are
-/// more than `entries` has room for.
-fn entries_from_afar(
+/// Shows `add` where jumps from elsewhere lead into the stretch, behind its beginning, until it has enough.
+pub(crate) fn entries_from_afar(
     text: &Text<'_>,
     flow: &Flow<'_>,
     known: &mut Jumps,
-    entries: &mut [usize],
-) -> Option<usize> {
+    mut add: impl FnMut(usize) -> Option<()>,
+) -> Option<()> {
     let stretch = (flow.start, flow.end);
-    let mut count = 0;
-    let mut add = |target: usize| -> Option<()> {
-        *entries.get_mut(count)? = target;
-        count += 1;
-        Some(())
-    };
     let leads_in = |&target: &usize| target > stretch.0 && target < stretch.1;
     if let Some(targets) = known.around(text, stretch.0, stretch.1) {
         targets.iter().copied().filter(leads_in).try_for_each(&mut add)?;
@@ -245,7 +258,7 @@ fn entries_from_afar(
         let (first, last) = (flow.at.saturating_sub(FAR_JUMPS), flow.at + FAR_JUMPS);
         jumps_into(text, stretch, first, last).filter(leads_in).try_for_each(&mut add)?;
     }
-    Some(count)
+    Some(())
 }
 
 /// A conditional one.

@@ -72,7 +72,7 @@ impl Place {
 }
 
 /// nop in its forms, and int3: what stands between pieces of text that nothing leads to.
-fn is_padding(instruction: &[u8]) -> bool {
+pub(crate) fn is_padding(instruction: &[u8]) -> bool {
     let prefixes = instruction.iter().take_while(|byte| matches!(byte, 0x66 | 0x2e)).count();
     matches!(instruction[prefixes..], [0x90 | 0xcc] | [0x0f, 0x1f, ..])
 }
@@ -172,7 +172,7 @@ impl Flow<'_> {
     }
 
     /// Where a jump inside the stretch leads.
-    fn target(&self, from: usize, one: &Instruction) -> Option<usize> {
+    pub(crate) fn target(&self, from: usize, one: &Instruction) -> Option<usize> {
         let to = usize::try_from(from as i64 + one.jump?).ok()?;
         (to >= self.start && to < self.end).then_some(to)
     }

@@ -7,7 +7,7 @@
 //! src/syscall/asm_linux_amd64.s). A later Go that writes them differently is not recognised, and
 //! its instructions are found as any program's are.
 
-use crate::find;
+use crate::{find, sites};
 
 /// What enters the kernel here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +21,12 @@ pub enum Kind {
     Thread,
 }
 
-/// An instruction that enters the kernel, and what is behind it.
+/// One of these instructions. Between a jump in its place and the next one of the program nothing moves but
+/// what is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     pub kind: Kind,
-    /// Where the instruction begins in the text, in bytes.
-    pub at: usize,
-    /// What may be overwritten before it, in bytes: the call's number is loaded there, and nothing else.
-    pub lead_bytes: usize,
-    /// The instruction and what has to be moved with it, in bytes. What is moved neither jumps nor asks
-    /// where it stands, so it does the same elsewhere; nothing jumps to it.
-    pub len_bytes: usize,
+    pub site: sites::Site,
 }
 
 /// One of these functions: its bytes before the instruction, and those of the next instruction.
@@ -125,7 +120,7 @@ impl Shape {
 
 /// Whether this text of a Go program has the function that all packages call.
 pub fn is_known(code: &[u8]) -> bool {
-    all(code).any(|site| SYSCALL6.is_at(code, site.at))
+    all(code).any(|site| SYSCALL6.is_at(code, site.site.at))
 }
 
 /// Whether this text of a Go program has the function that makes threads where there is no libc.
@@ -138,7 +133,7 @@ pub fn all(code: &[u8]) -> impl Iterator<Item = Site> {
     let mut from = 0;
     core::iter::from_fn(move || {
         let site = next(code, from)?;
-        from = site.at + site.len_bytes;
+        from = site.site.end();
         Some(site)
     })
 }
@@ -150,8 +145,9 @@ pub fn next(code: &[u8], mut from: usize) -> Option<Site> {
         if code[at..].starts_with(&SYSCALL)
             && let Some(shape) = SHAPES.iter().find(|shape| shape.is_at(code, at))
         {
-            let (kind, lead_bytes) = (shape.kind, shape.lead_bytes);
-            return Some(Site { kind, at, lead_bytes, len_bytes: shape.len_bytes() });
+            let (lead_bytes, len_bytes) = (shape.lead_bytes, shape.len_bytes());
+            let site = sites::Site { at, lead_bytes, len_bytes };
+            return Some(Site { kind: shape.kind, site });
         }
         from = at + 1;
     }

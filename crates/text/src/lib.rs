@@ -19,10 +19,11 @@ mod find;
 mod flow;
 pub mod go;
 mod number;
+pub mod sites;
 mod unwind;
 
 pub use decode::{Instruction, decode};
 pub use find::{Found, Text, judge, next};
 pub use flow::Scratch;
-pub use number::{Concern, concern};
+pub use number::{Concern, concern, is_seen};
 pub use unwind::Unwind;

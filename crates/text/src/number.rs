@@ -68,3 +68,25 @@ pub const fn concern(number: u32, second: Option<u32>) -> Concern {
         _ => Concern::Sockets,
     }
 }
+
+/// Whether a library that sees every call of a program's has to be asked about those of this number. Only
+/// of these a detour is needed.
+pub const fn is_seen(number: u32) -> bool {
+    matches!(
+        number,
+        // read, write, close, poll, rt_sigaction, ioctl.
+        0 | 1 | 3 | 7 | 13 | IOCTL
+        // readv, writev, select, dup, dup2.
+        | 19 | 20 | 23 | 32 | 33
+        // sendfile, socket, connect, accept, sendto, recvfrom, sendmsg, recvmsg, shutdown.
+        | 40..=48
+        // getsockname, getpeername, setsockopt, getsockopt, clone, fork, vfork, execve, fcntl, prctl.
+        | 51 | 52 | 54..=59 | FCNTL | 157
+        // io_submit, epoll_create, epoll_wait, epoll_ctl, pselect6, ppoll, unshare, splice, epoll_pwait.
+        | 209 | 213 | 232 | 233 | 270 | 271 | 272 | 275 | 281
+        // accept4, epoll_create1, dup3, recvmmsg, sendmmsg, seccomp, execveat, preadv2, pwritev2.
+        | 288 | 291 | 292 | 299 | 307 | 317 | 322 | 327 | 328
+        // io_uring_setup, clone3, close_range, pidfd_getfd, epoll_pwait2.
+        | 425 | 435 | 436 | 438 | 441
+    )
+}

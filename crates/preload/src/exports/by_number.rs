@@ -70,6 +70,7 @@ numbers! {
     IO_SUBMIT = io_submit;
     PIDFD_GETFD = pidfd_getfd;
     FORK = fork;
+    VFORK = vfork;
     CLONE = clone;
     CLONE3 = clone3;
     PREADV2 = preadv2;
@@ -124,6 +125,10 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
         FCNTL => {
             table::raw(first as c_int) != 0 || matches!(second as c_int, F_DUPFD | F_DUPFD_CLOEXEC)
         }
+        VFORK => {
+            handover::before_clone(CLONE_VM_AND_VFORK);
+            false
+        }
         // Flags and stack: a thread, and a child that borrows this memory, go on where they are.
         CLONE => is_fork(first as u64, second as u64),
         CLONE3 => {
@@ -138,6 +143,16 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
         _ => false,
     }
 }
+
+const CLONE_VM_AND_VFORK: c_int = 0x4100;
+
+const _: () = {
+    let mut number = 0;
+    while number < NUMBERS {
+        assert!(MAY_CONCERN[number] == yasmin_text::is_seen(number as u32));
+        number += 1;
+    }
+};
 
 /// Whether a clone is a fork, by its flags and the child's stack.
 fn is_fork(flags: u64, stack: u64) -> bool {

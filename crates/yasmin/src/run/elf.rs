@@ -6,8 +6,9 @@ use std::path::Path;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
-use yasmin_image::{Library, Machine, Program};
-use yasmin_text::go as text;
+use yasmin_image::{Alone, Library, Machine, Program};
+use yasmin_text::sites::{self, Refusal, Site};
+use yasmin_text::{Scratch, Text, Unwind, go as text};
 
 /// How a program is loaded, as far as preloading cares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Image {
     pub needs_libraries: bool,
     /// Built by the Go toolchain.
     pub go: Option<Go>,
+    /// Static, neither glibc's nor Go's: whether the library can be injected and sees all of its calls.
+    pub alone: Option<Result<(), Refusal>>,
 }
 
 /// How a program of the Go toolchain's makes its system calls.
@@ -56,13 +59,14 @@ where
     });
     let dynamic = segments.iter().find_map(|segment| segment.dynamic(endian, data).ok()?);
     let is_needed = |entry: &Elf::Dyn| entry.d_tag(endian).into() == u64::from(elf::DT_NEEDED);
-    let is_go_alone = yasmin_image::is_go_alone(|to, at| {
+    let alone = yasmin_image::alone(|to, at| {
         let bytes = data.read_bytes_at(at, to.len() as u64);
         bytes.is_ok_and(|bytes| {
             to.copy_from_slice(bytes);
             true
         })
     });
+    let is_go_alone = alone == Some(Alone::Go);
     let is_go = is_go_alone || has_section(header, endian, data, b".note.go.buildid");
     Some(Image {
         machine: Machine {
@@ -73,7 +77,34 @@ where
         interpreter,
         needs_libraries: dynamic.unwrap_or_default().iter().any(is_needed),
         go: is_go.then(|| go(header, endian, data, segments, is_go_alone)),
+        alone: (alone == Some(Alone::Static)).then(|| diverts(endian, data, segments)),
     })
+}
+
+/// By the same rule as the library.
+fn diverts<'data, P, R>(endian: Endianness, data: R, segments: &'data [P]) -> Result<(), Refusal>
+where
+    P: ProgramHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    const SITES: usize = 1024;
+    let is_kind = |kind: u32| move |segment: &&P| segment.p_type(endian) == kind;
+    let loads = || segments.iter().filter(is_kind(elf::PT_LOAD));
+    let mut texts = loads().filter(|segment| segment.p_flags(endian) & elf::PF_X != 0);
+    let (Some(segment), None) = (texts.next(), texts.next()) else { return Err(Refusal::Unclear) };
+    let table = segments.iter().find(is_kind(elf::PT_GNU_EH_FRAME));
+    let unwind = table.and_then(|table| {
+        let table = table.p_vaddr(endian).into();
+        let around = loads().find(|segment| {
+            let first: u64 = segment.p_vaddr(endian).into();
+            table >= first && table - first < segment.p_filesz(endian).into()
+        })?;
+        Unwind::new(around.data(endian, data).ok()?, around.p_vaddr(endian).into(), table)
+    });
+    let code = segment.data(endian, data).map_err(|()| Refusal::Unclear)?;
+    let text = Text { code, address: segment.p_vaddr(endian).into(), unwind };
+    let mut found = [Site::NONE; SITES];
+    sites::all(&text, &mut Scratch::new(), &mut found).map(|_| ())
 }
 
 /// By the same rule as the library: libc makes the program's threads, and the function that all packages

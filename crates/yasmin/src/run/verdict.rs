@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use yasmin_image::{MAX_SCRIPTS, Refusal, shebang};
+use yasmin_text::sites;
 
 use super::elf::{self, Go, Image};
 use super::{lookup, privilege};
@@ -52,7 +53,8 @@ fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
     let path = path.display();
     let refused = yasmin_image::loads(&image.as_program(), &library.as_library());
     let interpreter = image.interpreter.as_deref().unwrap_or_default();
-    if image.go == Some(Go::Alone) && image.machine == library.machine {
+    let is_alone = image.go == Some(Go::Alone) || image.alone == Some(Ok(()));
+    if is_alone && image.machine == library.machine {
         return Verdict::Injected;
     }
     match refused {
@@ -61,10 +63,15 @@ fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
         )),
         Ok(()) => Verdict::Accelerated,
         Err(Refusal::Static) => {
-            let kind = if image.go.is_some() {
-                "a static Go program that is linked with C, or of a Go that is not known"
-            } else {
-                "statically linked"
+            let kind = match image.alone {
+                Some(Err(sites::Refusal::Cancels)) => {
+                    "statically linked and can cancel threads (pthread_cancel)"
+                }
+                Some(_) => "statically linked and makes system calls that cannot be diverted",
+                None if image.go.is_some() => {
+                    "a static Go program that is linked with C, or of a Go that is not known"
+                }
+                None => "statically linked with glibc",
             };
             Verdict::ChildrenOnly(format!("{path} is {kind}, nothing can be preloaded"))
         }

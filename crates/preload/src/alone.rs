@@ -1,0 +1,293 @@
+//! Programs of any language that are linked statically, with libc (musl) or without one: all their system calls
+//! that may concern this library get detours (`detours`). It has been injected (`injected`), and begins before them.
+//!
+//! - All or none: a program of whose calls one cannot be seen, or not be moved, has this library for nothing.
+//! - The library runs on the program's own stacks, as it does behind libc.
+//! - A thread begins without a block (`stacks`), and gets one with its first call that concerns the library.
+//!
+//! Storey 7: exports.
+
+use core::ffi::{c_int, c_long, c_void};
+
+use yasmin_text::sites::{self, Site};
+use yasmin_text::{Scratch, Text};
+
+use crate::detours::{self, Back, Detour, Heads};
+use crate::exports::by_number;
+use crate::go;
+use crate::object::{self, Header, Object, PF_X, PT_LOAD};
+use crate::stacks::{self, Block, map_block};
+use crate::sys::{self, Sysno};
+use crate::thread::by_block;
+use crate::{bare, memory, process, text};
+
+/// A program with more has no detours.
+const SITES: usize = 1024;
+
+/// Gives the program's instructions that enter the kernel their detours. While no other thread is there.
+pub fn start() {
+    unsafe extern "C" fn visit(object: *const Object, _: usize, _: *mut c_void) -> c_int {
+        // SAFETY: the program, which comes first and stays.
+        unsafe {
+            let object = &*object;
+            let headers = object.headers();
+            if !go::is_go(object.base, headers) {
+                divert(object.base, headers);
+            }
+        }
+        1
+    }
+    if bare::is() {
+        object::each(visit, core::ptr::null_mut());
+    }
+}
+
+/// # Safety
+/// The program's own base and headers.
+#[inline(never)]
+unsafe fn divert(base: usize, headers: &'static [Header]) {
+    let is_text = |header: &&Header| header.kind == PT_LOAD && header.flags & PF_X != 0;
+    let mut texts = headers.iter().filter(is_text);
+    let (Some(header), None) = (texts.next(), texts.next()) else { return };
+    // SAFETY: the program stays.
+    let (code, unwind) = unsafe { (header.bytes(base), text::unwind_of(base, headers)) };
+    let Some(code) = code else { return };
+    let text = Text { code, address: base.wrapping_add(header.address) as u64, unwind };
+    let mut found = [Site::NONE; SITES];
+    let Ok(count) = sites::all(&text, &mut Scratch::new(), &mut found) else { return };
+    let mut places = [Detour::NONE; SITES];
+    for (place, site) in places.iter_mut().zip(&found[..count]) {
+        *place = Detour { site: *site, is_thread: false };
+    }
+    let calls = yasmin_alone_enter;
+    let heads = Heads { calls, threads: calls, back: Back::Rcx };
+    detours::divert(code, &places[..count], &heads);
+}
+
+/// A system call of the program's, as it lies on its stack.
+#[repr(C)]
+struct Call {
+    /// In the end: what the kernel would return.
+    number: c_long,
+    arguments: [usize; 6],
+    /// Where to go on.
+    back: usize,
+}
+
+/// What is left to do when the library has seen a call.
+#[repr(u32)]
+enum Left {
+    Nothing = 0,
+    /// The call itself, by the program's own instruction.
+    Call = 1,
+    /// The call, which makes a thread on a stack that has `Call::back` in its first word, and gets the block of
+    /// nobody there.
+    Thread = 2,
+}
+
+const CLONE_VM: usize = 0x100;
+const CLONE_VFORK: usize = 0x4000;
+
+/// The stack and the flags of a child, if `call` makes one in this memory that runs beside this thread.
+fn thread(number: c_long, [a, b, ..]: [usize; 6]) -> Option<usize> {
+    const CLONE: c_long = Sysno::clone as c_long;
+    const CLONE3: c_long = Sysno::clone3 as c_long;
+    let (flags, stack) = match number {
+        CLONE => (a, b),
+        CLONE3 => {
+            // struct clone_args: flags first, stack and its size behind four more words.
+            let word = |at: usize| memory::get((a as *const usize).wrapping_add(at)).unwrap_or(0);
+            (word(0), word(5).wrapping_add(word(6)))
+        }
+        _ => return None,
+    };
+    (flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM && stack != 0).then_some(stack)
+}
+
+/// `block` holds the thread's words.
+extern "C" fn take(call: &mut Call, block: *mut Block) -> Left {
+    let saved = sys::errno();
+    // It may ask the kernel what the program never asks.
+    if !process::is_sandboxed() {
+        stacks::note(block as usize);
+    }
+    let Call { number, arguments, back } = *call;
+    let [a, b, c, d, e, f] = arguments;
+    let left = if by_number::concerns(number, a as c_long, b as c_long, c as c_long) {
+        // SAFETY: the program's own arguments.
+        let ret = unsafe { by_number::take(number, a, b, c, d, e, f) };
+        call.number = if ret == -1 { -(sys::errno() as c_long) } else { ret as c_long };
+        Left::Nothing
+    } else {
+        let place = thread(number, arguments).map(|stack| stack.wrapping_sub(size_of::<usize>()));
+        match place {
+            Some(place) if memory::put(place as *mut usize, back) => Left::Thread,
+            // A stack that cannot be written is the child's own affair.
+            _ => Left::Call,
+        }
+    };
+    sys::set_errno(saved);
+    left
+}
+
+/// Where detours lead. As at a `syscall` instruction, with rcx for where to go on, two bytes behind an
+/// instruction that makes the call as the program would have. Everything is as the kernel leaves it: only rax,
+/// rcx and r11 change. The program's stack is used behind what a leaf function may have there (the psABI's red zone).
+#[unsafe(naked)]
+unsafe extern "C" fn yasmin_alone_enter() {
+    core::arch::naked_asm!(
+        "lea rsp, [rsp - 128]",
+        "pushfq",
+        "push rdx",
+        "cmp rax, {numbers}",
+        "jae 9f",
+        "lea r11, [rip + {may_concern}]",
+        "cmp byte ptr [r11 + rax], 0",
+        "je 9f",
+        // As struct Call.
+        "push rcx",
+        "push r9",
+        "push r8",
+        "push r10",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push rax",
+        "mov r11, qword ptr [rip + yasmin_go_word@GOTTPOFF]",
+        "2:",
+        by_block!(),
+        "mov rsi, qword ptr fs:[r11]",
+        "test rsi, rsi",
+        "jz 5f",
+        "and rsi, -{block}",
+        "mov rdi, rsp",
+        "mov rdx, rsp",
+        "sub rsp, 272",
+        "and rsp, -16",
+        "mov [rsp + 256], rdx",
+        "movaps [rsp], xmm0",
+        "movaps [rsp + 16], xmm1",
+        "movaps [rsp + 32], xmm2",
+        "movaps [rsp + 48], xmm3",
+        "movaps [rsp + 64], xmm4",
+        "movaps [rsp + 80], xmm5",
+        "movaps [rsp + 96], xmm6",
+        "movaps [rsp + 112], xmm7",
+        "movaps [rsp + 128], xmm8",
+        "movaps [rsp + 144], xmm9",
+        "movaps [rsp + 160], xmm10",
+        "movaps [rsp + 176], xmm11",
+        "movaps [rsp + 192], xmm12",
+        "movaps [rsp + 208], xmm13",
+        "movaps [rsp + 224], xmm14",
+        "movaps [rsp + 240], xmm15",
+        "cld",
+        "call {take}",
+        "mov r11d, eax",
+        "movaps xmm0, [rsp]",
+        "movaps xmm1, [rsp + 16]",
+        "movaps xmm2, [rsp + 32]",
+        "movaps xmm3, [rsp + 48]",
+        "movaps xmm4, [rsp + 64]",
+        "movaps xmm5, [rsp + 80]",
+        "movaps xmm6, [rsp + 96]",
+        "movaps xmm7, [rsp + 112]",
+        "movaps xmm8, [rsp + 128]",
+        "movaps xmm9, [rsp + 144]",
+        "movaps xmm10, [rsp + 160]",
+        "movaps xmm11, [rsp + 176]",
+        "movaps xmm12, [rsp + 192]",
+        "movaps xmm13, [rsp + 208]",
+        "movaps xmm14, [rsp + 224]",
+        "movaps xmm15, [rsp + 240]",
+        "mov rsp, [rsp + 256]",
+        "pop rax",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop r10",
+        "pop r8",
+        "pop r9",
+        "pop rcx",
+        "cmp r11d, 1",
+        "je 9f",
+        "ja 3f",
+        "pop rdx",
+        "popfq",
+        "lea rsp, [rsp + 128]",
+        "jmp rcx",
+        // The call, as the program would have made it.
+        "9:",
+        "pop rdx",
+        "popfq",
+        "lea rsp, [rsp + 128]",
+        "lea rcx, [rcx - 2]",
+        "jmp rcx",
+        // A thread. Its maker goes on as after any call.
+        "3:",
+        "pop rdx",
+        "popfq",
+        "push rcx",
+        "syscall",
+        "test rax, rax",
+        "jz 4f",
+        "pop rcx",
+        "lea rsp, [rsp + 128]",
+        "jmp rcx",
+        // It begins with its maker's gs.
+        "4:",
+        "mov [rsp - 16], rdi",
+        "mov [rsp - 24], rsi",
+        "mov eax, {arch_prctl}",
+        "mov edi, {set_gs}",
+        "lea rsi, [rip + yasmin_go_nobody_at]",
+        "syscall",
+        "mov rdi, [rsp - 16]",
+        "mov rsi, [rsp - 24]",
+        "xor eax, eax",
+        "jmp [rsp - 8]",
+        // A block. A handler that comes meanwhile makes it, and this one is given back.
+        "5:",
+        map_block!(),
+        "ja 7f",
+        "lea rdx, [rax + {block} - 1]",
+        "and rdx, -{block}",
+        "mov [rdx], rax",
+        "lea rsi, [rdx + {own}]",
+        "mov [rsi], rsi",
+        "add rdx, {block} - {level}",
+        "mov r11, qword ptr [rip + yasmin_go_word@GOTTPOFF]",
+        "mov [rsi + r11], rdx",
+        by_block!(),
+        "cmp qword ptr fs:[r11], 0",
+        "jne 8f",
+        "mov eax, {arch_prctl}",
+        "mov edi, {set_gs}",
+        "syscall",
+        "test eax, eax",
+        "jnz 7f",
+        "6:",
+        "mov r11, qword ptr [rip + yasmin_go_word@GOTTPOFF]",
+        "jmp 2b",
+        "8:",
+        "mov rdi, rax",
+        "mov esi, {mapped}",
+        "mov eax, {munmap}",
+        "syscall",
+        "jmp 6b",
+        // Without memory: as if this library were not there, and could be no more.
+        "7:",
+        "ud2",
+        numbers = const by_number::NUMBERS,
+        may_concern = sym by_number::MAY_CONCERN,
+        take = sym take,
+        mmap = const Sysno::mmap as usize,
+        munmap = const Sysno::munmap as usize,
+        arch_prctl = const Sysno::arch_prctl as usize,
+        set_gs = const stacks::ARCH_SET_GS,
+        mapped = const stacks::MAPPED,
+        block = const stacks::BLOCK,
+        level = const stacks::LEVEL,
+        own = const stacks::OWN,
+    )
+}

@@ -1,0 +1,174 @@
+//! Where a program's own instructions that enter the kernel can get a detour: a jump takes five bytes, the
+//! instruction has two, so others around it have to move.
+//!
+//! What moves does the same elsewhere, and nothing jumps behind the jump's first byte: all direct jumps around
+//! are looked at. (Indirect ones lead to the cases of a switch. Compilers begin none with a bare `syscall`, and
+//! none with what comes after one.)
+
+use crate::decode::decode;
+use crate::find::{self, Found, Text, Way};
+use crate::flow::{Flow, Scratch, is_padding};
+use crate::number::is_seen;
+
+/// A relative jump, in bytes.
+pub const JUMP: usize = 5;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// Instructions that may move, before it and behind it.
+const MOST: usize = 4;
+
+/// An instruction that enters the kernel, and what is around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Where the instruction begins in the text, in bytes.
+    pub at: usize,
+    /// What may be overwritten before it, in bytes; it is to be moved.
+    pub lead_bytes: usize,
+    /// The instruction and what has to be moved with it, in bytes. What is moved neither jumps nor asks
+    /// where it stands, so it does the same elsewhere; nothing jumps to it.
+    pub len_bytes: usize,
+}
+
+impl Site {
+    pub const NONE: Self = Self { at: 0, lead_bytes: 0, len_bytes: 0 };
+
+    /// What is overwritten ends here.
+    pub const fn end(&self) -> usize {
+        self.at + self.len_bytes
+    }
+}
+
+/// Why a program's calls cannot all be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// An instruction's number is not known, or it is no ordinary one.
+    Unclear,
+    /// The bytes around an instruction cannot move.
+    NoRoom,
+    /// More than there is room for.
+    TooMany,
+    /// Threads are cancelled by where they stand: musl's `__syscall_cp_asm`, which is there where
+    /// pthread_cancel is.
+    Cancels,
+}
+
+/// All instructions of this text that may make a call which is to be seen (`is_seen`), in order.
+///
+/// # Errors
+/// One of them cannot get a detour.
+pub fn all(text: &Text<'_>, scratch: &mut Scratch, sites: &mut [Site]) -> Result<usize, Refusal> {
+    let (mut count, mut from) = (0usize, 0);
+    while let Some(at) = find::next(text.code, from) {
+        from = at + 1;
+        let flow = match find::way(text, at) {
+            Way::Nothing => continue,
+            Way::Unknown => return Err(Refusal::Unclear),
+            Way::Flow(flow) => flow,
+        };
+        if !text.code[at..].starts_with(&SYSCALL) {
+            match find::judge(text, at, scratch) {
+                Found::Nothing => continue,
+                _ => return Err(Refusal::Unclear),
+            }
+        }
+        match find::found(text, &flow, scratch) {
+            Found::Nothing => continue,
+            Found::Call(number, _) if !is_seen(number) => continue,
+            Found::Call(..) | Found::AnyCall => {}
+        }
+        if cancels(text.code, at) {
+            return Err(Refusal::Cancels);
+        }
+        let free_from = count.checked_sub(1).map_or(0, |last| sites[last].end());
+        let site = with_room(text, &flow, scratch, free_from).ok_or(Refusal::NoRoom)?;
+        *sites.get_mut(count).ok_or(Refusal::TooMany)? = site;
+        (count, from) = (count + 1, site.end());
+    }
+    Ok(count)
+}
+
+/// src/thread/x86_64/syscall_cp.s: mov [rsp + 8], r11; syscall; ret
+fn cancels(code: &[u8], at: usize) -> bool {
+    const BEFORE: &[u8] = &[0x4c, 0x89, 0x5c, 0x24, 0x08];
+    const BEHIND: &[u8] = &[0xc3];
+    code[..at].ends_with(BEFORE) && code[at + SYSCALL.len()..].starts_with(BEHIND)
+}
+
+/// The fewest instructions to move, before it rather than behind it.
+fn with_room(
+    text: &Text<'_>,
+    flow: &Flow<'_>,
+    scratch: &mut Scratch,
+    free_from: usize,
+) -> Option<Site> {
+    let (mut leads, mut tails) = ([flow.at; MOST + 1], [flow.at + SYSCALL.len(); MOST + 1]);
+    let lead_count = find_leads(flow, free_from, &mut leads);
+    let tail_count = find_tails(flow, &mut tails);
+    for moved in 1..=lead_count + tail_count {
+        for behind in moved.saturating_sub(lead_count)..=moved.min(tail_count) {
+            let (from, to) = (leads[moved - behind], tails[behind]);
+            if to - from >= JUMP && !is_entered(text, flow, scratch, (from, to)) {
+                let len_bytes = to - flow.at;
+                return Some(Site { at: flow.at, lead_bytes: flow.at - from, len_bytes });
+            }
+        }
+    }
+    None
+}
+
+/// Where the instructions before it begin, the nearest first, that can move; how many.
+fn find_leads(flow: &Flow<'_>, free_from: usize, leads: &mut [usize; MOST + 1]) -> usize {
+    let mut count = 0;
+    let mut from = flow.start;
+    while from < flow.at {
+        let Some(one) = flow.code.get(from..).and_then(decode) else { return 0 };
+        let is_call = flow.code[from..].starts_with(&SYSCALL);
+        if one.is_bound || one.ends || is_call || from < free_from {
+            count = 0;
+        } else {
+            // leads[0] is the instruction itself.
+            leads.copy_within(1..MOST, 2);
+            leads[1] = from;
+            count = (count + 1).min(MOST);
+        }
+        from += one.len_bytes;
+    }
+    count
+}
+
+/// Where the instructions behind it end that can move; how many.
+fn find_tails(flow: &Flow<'_>, tails: &mut [usize; MOST + 1]) -> usize {
+    let mut is_over = false;
+    for nth in 0..MOST {
+        let from = tails[nth];
+        let Some(one) = flow.code.get(from..).and_then(decode) else { return nth };
+        let to = from + one.len_bytes;
+        let is_call = flow.code[from..].starts_with(&SYSCALL);
+        let is_foreign = is_over && !is_padding(&flow.code[from..to]);
+        if one.is_bound || one.is_odd || is_call || is_foreign || to > flow.end && !is_over {
+            return nth;
+        }
+        is_over |= one.ends;
+        tails[nth + 1] = to;
+    }
+    MOST
+}
+
+/// Whether a jump leads behind the first byte of what is overwritten.
+fn is_entered(
+    text: &Text<'_>,
+    flow: &Flow<'_>,
+    scratch: &mut Scratch,
+    (start, end): (usize, usize),
+) -> bool {
+    let leads_in = |target: usize| target > start && target < end;
+    let mut from = flow.start;
+    while from < flow.end {
+        let Some(one) = flow.code.get(from..).and_then(decode) else { break };
+        if flow.target(from, &one).is_some_and(leads_in) {
+            return true;
+        }
+        from += one.len_bytes;
+    }
+    let jumps = &mut scratch.jumps;
+    find::entries_from_afar(text, flow, jumps, |to| (!leads_in(to)).then_some(())).is_none()
+}
