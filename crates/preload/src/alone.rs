@@ -21,6 +21,8 @@ use crate::sys::{self, Sysno};
 use crate::thread::by_block;
 use crate::{bare, memory, process, text};
 
+/// A block of words alone.
+const PAGE: usize = 4096;
 /// A program with more has no detours.
 const SITES: usize = 1024;
 
@@ -61,7 +63,9 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     }
     let calls = yasmin_alone_enter;
     let heads = Heads { calls, threads: calls, back: Back::Rcx };
-    detours::divert(code, &places[..count], &heads);
+    if detours::divert(code, &places[..count], &heads) {
+        text::except_object(code.as_ptr() as usize);
+    }
 }
 
 /// A system call of the program's, as it lies on its stack.
@@ -80,16 +84,24 @@ enum Left {
     Nothing = 0,
     /// The call itself, by the program's own instruction.
     Call = 1,
-    /// The call, which makes a thread on a stack that has `Call::back` in its first word, and gets the block of
-    /// nobody there.
-    Thread = 2,
+    /// The call, which makes a child in this memory, on a stack that has `Call::back` in its first word. A thread
+    /// gets the block of nobody there.
+    Child = 2,
 }
 
 const CLONE_VM: usize = 0x100;
 const CLONE_VFORK: usize = 0x4000;
 
-/// The stack and the flags of a child, if `call` makes one in this memory that runs beside this thread.
-fn thread(number: c_long, [a, b, ..]: [usize; 6]) -> Option<usize> {
+/// A child in this memory with a stack of its own.
+struct Child {
+    stack: usize,
+    /// It runs while this thread waits for its end or its exec, in this thread's block, and its stack may be
+    /// small: posix_spawn makes such.
+    is_lent: bool,
+}
+
+/// The child that `call` makes.
+fn child(number: c_long, [a, b, ..]: [usize; 6]) -> Option<Child> {
     const CLONE: c_long = Sysno::clone as c_long;
     const CLONE3: c_long = Sysno::clone3 as c_long;
     let (flags, stack) = match number {
@@ -101,15 +113,25 @@ fn thread(number: c_long, [a, b, ..]: [usize; 6]) -> Option<usize> {
         }
         _ => return None,
     };
-    (flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM && stack != 0).then_some(stack)
+    let is_lent = flags & CLONE_VFORK != 0;
+    (flags & CLONE_VM != 0 && stack != 0).then_some(Child { stack, is_lent })
+}
+
+/// Before it begins. What cannot be written is its own affair.
+fn prepare(child: &Child, back: usize, block: &Block) -> Option<Left> {
+    let place = child.stack.checked_sub(size_of::<usize>())?;
+    if child.is_lent {
+        block.lend_stack();
+    }
+    memory::put(place as *mut usize, back).then_some(Left::Child)
 }
 
 /// `block` holds the thread's words.
-extern "C" fn take(call: &mut Call, block: *mut Block) -> Left {
+extern "C" fn take(call: &mut Call, block: &Block) -> Left {
     let saved = sys::errno();
     // It may ask the kernel what the program never asks.
     if !process::is_sandboxed() {
-        stacks::note(block as usize);
+        stacks::note(core::ptr::from_ref(block).cast_mut());
     }
     let Call { number, arguments, back } = *call;
     let [a, b, c, d, e, f] = arguments;
@@ -119,12 +141,8 @@ extern "C" fn take(call: &mut Call, block: *mut Block) -> Left {
         call.number = if ret == -1 { -(sys::errno() as c_long) } else { ret as c_long };
         Left::Nothing
     } else {
-        let place = thread(number, arguments).map(|stack| stack.wrapping_sub(size_of::<usize>()));
-        match place {
-            Some(place) if memory::put(place as *mut usize, back) => Left::Thread,
-            // A stack that cannot be written is the child's own affair.
-            _ => Left::Call,
-        }
+        let child = child(number, arguments);
+        child.and_then(|child| prepare(&child, back, block)).unwrap_or(Left::Call)
     };
     sys::set_errno(saved);
     left
@@ -156,15 +174,23 @@ unsafe extern "C" fn yasmin_alone_enter() {
         "mov r11, qword ptr [rip + yasmin_go_word@GOTTPOFF]",
         "2:",
         by_block!(),
-        "mov rsi, qword ptr fs:[r11]",
-        "test rsi, rsi",
-        "jz 5f",
-        "and rsi, -{block}",
+        "cmp qword ptr fs:[r11], 0",
+        "je 5f",
+        by_block!(),
+        "mov rsi, qword ptr fs:[0]",
+        "sub rsi, {own}",
         "mov rdi, rsp",
         "mov rdx, rsp",
-        "sub rsp, 272",
+        // A child that this block is lent to has a stack for it.
+        "xor r11d, r11d",
+        "cmp qword ptr [rsi + {lent}], 0",
+        "jne 11f",
+        "10:",
+        "sub rsp, 288",
         "and rsp, -16",
         "mov [rsp + 256], rdx",
+        "mov [rsp + 264], rsi",
+        "mov [rsp + 272], r11",
         "movaps [rsp], xmm0",
         "movaps [rsp + 16], xmm1",
         "movaps [rsp + 32], xmm2",
@@ -200,6 +226,12 @@ unsafe extern "C" fn yasmin_alone_enter() {
         "movaps xmm13, [rsp + 208]",
         "movaps xmm14, [rsp + 224]",
         "movaps xmm15, [rsp + 240]",
+        "mov rsi, [rsp + 264]",
+        "mov rdx, [rsp + 272]",
+        "test rdx, rdx",
+        "jz 12f",
+        "mov [rsi + {lent}], rdx",
+        "12:",
         "mov rsp, [rsp + 256]",
         "pop rax",
         "pop rdi",
@@ -231,11 +263,18 @@ unsafe extern "C" fn yasmin_alone_enter() {
         "syscall",
         "test rax, rax",
         "jz 4f",
+        by_block!(),
+        "mov r11, qword ptr fs:[0]",
+        "mov qword ptr [r11 - {own} + {lent}], 0",
         "pop rcx",
         "lea rsp, [rsp + 128]",
         "jmp rcx",
         // It begins with its maker's gs.
         "4:",
+        by_block!(),
+        "mov r11, qword ptr fs:[0]",
+        "cmp qword ptr [r11 - {own} + {lent}], 0",
+        "jne 13f",
         "mov [rsp - 16], rdi",
         "mov [rsp - 24], rsi",
         "mov eax, {arch_prctl}",
@@ -245,19 +284,36 @@ unsafe extern "C" fn yasmin_alone_enter() {
         "mov rdi, [rsp - 16]",
         "mov rsi, [rsp - 24]",
         "xor eax, eax",
+        "13:",
         "jmp [rsp - 8]",
+        // Not twice at once: a handler makes its call without the library.
+        "11:",
+        "mov r11d, 1",
+        "xchg [rsi + {lent}], r11",
+        "cmp r11, 1",
+        "je 14f",
+        "mov rsp, r11",
+        "jmp 10b",
+        "14:",
+        "pop rax",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop r10",
+        "pop r8",
+        "pop r9",
+        "pop rcx",
+        "jmp 9b",
         // A block. A handler that comes meanwhile makes it, and this one is given back.
         "5:",
         map_block!(),
         "ja 7f",
-        "lea rdx, [rax + {block} - 1]",
-        "and rdx, -{block}",
-        "mov [rdx], rax",
-        "lea rsi, [rdx + {own}]",
+        "mov [rax], rax",
+        "mov qword ptr [rax + {bytes}], {mapped}",
+        "lea rsi, [rax + {own}]",
         "mov [rsi], rsi",
-        "add rdx, {block} - {level}",
         "mov r11, qword ptr [rip + yasmin_go_word@GOTTPOFF]",
-        "mov [rsi + r11], rdx",
+        "mov [rsi + r11], rsi",
         by_block!(),
         "cmp qword ptr fs:[r11], 0",
         "jne 8f",
@@ -285,9 +341,9 @@ unsafe extern "C" fn yasmin_alone_enter() {
         munmap = const Sysno::munmap as usize,
         arch_prctl = const Sysno::arch_prctl as usize,
         set_gs = const stacks::ARCH_SET_GS,
-        mapped = const stacks::MAPPED,
-        block = const stacks::BLOCK,
-        level = const stacks::LEVEL,
+        mapped = const PAGE,
+        bytes = const core::mem::offset_of!(Block, bytes),
+        lent = const core::mem::offset_of!(Block, lent),
         own = const stacks::OWN,
     )
 }

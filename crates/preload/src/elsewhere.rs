@@ -29,10 +29,16 @@ pub fn begin() {
     note_step();
 }
 
+/// Whether steps are noted.
+#[inline]
+pub fn is_told() -> bool {
+    HAS_CHANNELS.load(Ordering::SeqCst) != 0
+}
+
 /// The kernel took bytes, a connection, an end or a signal.
 #[inline]
 pub fn note_step() {
-    if HAS_CHANNELS.load(Ordering::SeqCst) != 0 {
+    if is_told() {
         STEPPED_AT.fetch_max(clock::ticks(), Ordering::AcqRel);
     }
 }

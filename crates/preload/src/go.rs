@@ -381,7 +381,8 @@ extern "C" fn take(call: &mut Call) -> Left {
     let saved = sys::errno();
     // It may ask the kernel what the program never asks.
     if !process::is_sandboxed() {
-        stacks::note(core::ptr::from_ref(call) as usize);
+        let block = core::ptr::from_ref(call) as usize & !(stacks::BLOCK - 1);
+        stacks::note(block as *mut Block);
     }
     let Call { number, arguments: [a, b, c, d, e, f] } = *call;
     let left = if by_number::concerns(number, a as c_long, b as c_long, c as c_long) {

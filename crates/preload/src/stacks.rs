@@ -19,7 +19,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
 use crate::sys::{self, call};
@@ -63,12 +63,49 @@ pub const OWN_BYTES: usize = OWN - size_of::<Block>().next_multiple_of(64);
 pub struct Block {
     /// Where the mapping begins.
     pub mapping: *mut u8,
+    /// How long it is; 0: MAPPED.
+    pub bytes: usize,
+    /// A stack for a child that goes on in this block, with a small one of its own (`alone`): its top. 0: there is no
+    /// such child; 1: it is using it.
+    pub lent: AtomicUsize,
+    /// Where the last such stack is; 0: none yet.
+    spare: AtomicUsize,
     next: *mut Self,
     /// Whose it is; 0: not noted yet.
     tid: u32,
     pid: u32,
     /// The thread's word while a child goes on in its block.
     pub word: usize,
+}
+
+impl Block {
+    /// A stack for a child that is about to begin.
+    pub fn lend_stack(&self) {
+        if self.spare.load(Ordering::Relaxed) == 0
+            && let Some(stack) = sys::map_private(LEVEL)
+        {
+            self.spare.store(stack as usize, Ordering::Relaxed);
+        }
+        match self.spare.load(Ordering::Relaxed) {
+            // It makes its calls without the library.
+            0 => self.lent.store(1, Ordering::Relaxed),
+            spare => self.lent.store(spare + LEVEL, Ordering::Relaxed),
+        }
+    }
+
+    /// # Safety
+    /// Its thread is gone.
+    unsafe fn unmap(&self) {
+        let bytes = if self.bytes == 0 { MAPPED } else { self.bytes };
+        let (mapping, spare) = (self.mapping, self.spare.load(Ordering::Relaxed));
+        // SAFETY: the caller's.
+        unsafe {
+            if spare != 0 {
+                sys::unmap(spare as *mut u8, LEVEL);
+            }
+            sys::unmap(mapping, bytes);
+        }
+    }
 }
 
 static LOCK: Lock = Lock::new();
@@ -83,11 +120,10 @@ struct Counts(UnsafeCell<(usize, usize)>);
 // SAFETY: used under LOCK alone.
 unsafe impl Sync for Counts {}
 
-/// Notes whose the block around `here` is, an address on one of its levels. Memory of threads that have
-/// ended goes back, when they are as many as those that live.
-pub fn note(here: usize) {
-    let block = (here & !(BLOCK - 1)) as *mut Block;
-    // SAFETY: the block around, whose head this thread alone writes.
+/// Notes whose this block is. Memory of threads that have ended goes back, when they are as many as those that
+/// live.
+pub fn note(block: *mut Block) {
+    // SAFETY: the calling thread's block, whose head it alone writes.
     if unsafe { (*block).tid } != 0 {
         return;
     }
@@ -124,7 +160,7 @@ unsafe fn give_back() -> usize {
             let is_over =
                 (*at).pid == pid && call!(tgkill, pid, (*at).tid, 0) == -(sys::ESRCH as isize);
             if is_over {
-                sys::unmap((*at).mapping, MAPPED);
+                (*at).unmap();
             } else {
                 (*at).next = kept;
                 kept = at;

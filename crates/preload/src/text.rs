@@ -62,7 +62,7 @@ static LOOKED: Looked = Looked(UnsafeCell::new(Progress {
 }));
 static UNDER_WAY: [Load; LOADS] = [const { Load::new() }; LOADS];
 /// Addresses inside what is excepted; 0: none.
-static EXCEPTED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+static EXCEPTED: [AtomicUsize; 9] = [const { AtomicUsize::new(0) }; 9];
 
 /// Objects from this one on, in the linker's order, may have been loaded with RTLD_DEEPBIND.
 static DEEP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -176,6 +176,11 @@ pub fn start() {
 /// An instruction at this address that is never reached.
 pub fn except(at: usize) {
     UNREACHED.store(at, Ordering::Relaxed);
+}
+
+/// The object that has this address needs no look: all of its instructions that may concern a socket have detours.
+pub fn except_object(at: usize) {
+    EXCEPTED[8].store(at, Ordering::Relaxed);
 }
 
 /// Before a fork, until it is over: nobody looks. A look holds the dynamic linker's lock, and

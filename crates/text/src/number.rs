@@ -74,14 +74,14 @@ pub const fn concern(number: u32, second: Option<u32>) -> Concern {
 pub const fn is_seen(number: u32) -> bool {
     matches!(
         number,
-        // read, write, close, poll, rt_sigaction, ioctl.
-        0 | 1 | 3 | 7 | 13 | IOCTL
+        // read, write, close, poll, rt_sigaction, rt_sigprocmask, ioctl.
+        0 | 1 | 3 | 7 | 13 | 14 | IOCTL
         // readv, writev, select, dup, dup2.
         | 19 | 20 | 23 | 32 | 33
         // sendfile, socket, connect, accept, sendto, recvfrom, sendmsg, recvmsg, shutdown.
         | 40..=48
-        // getsockname, getpeername, setsockopt, getsockopt, clone, fork, vfork, execve, fcntl, prctl.
-        | 51 | 52 | 54..=59 | FCNTL | 157
+        // getsockname, getpeername, setsockopt, getsockopt, clone, fork, vfork, execve, fcntl, mlockall, prctl.
+        | 51 | 52 | 54..=59 | FCNTL | 151 | 157
         // io_submit, epoll_create, epoll_wait, epoll_ctl, pselect6, ppoll, unshare, splice, epoll_pwait.
         | 209 | 213 | 232 | 233 | 270 | 271 | 272 | 275 | 281
         // accept4, epoll_create1, dup3, recvmmsg, sendmmsg, seccomp, execveat, preadv2, pwritev2.

@@ -329,7 +329,8 @@ mod go {
             assert_eq!(makes_threads(bytes), bytes == CLONE.0);
             assert_eq!(is_known(bytes), bytes == SYSCALL6.0);
             code.resize(code.len() + 100, 0xcc);
-            wanted.push(Site { kind, at: code.len() + at, lead_bytes, len_bytes });
+            let site = yasmin_text::sites::Site { at: code.len() + at, lead_bytes, len_bytes };
+            wanted.push(Site { kind, site });
             code.extend_from_slice(bytes);
         }
         assert_eq!(all(&code).collect::<Vec<_>>(), wanted);
@@ -339,7 +340,7 @@ mod go {
     #[test]
     fn any_other_byte_makes_it_another_function() {
         for (bytes, at) in [SYSCALL6, RAW_VFORK, WRITE1] {
-            let Site { len_bytes, .. } = next(bytes, 0).unwrap();
+            let len_bytes = next(bytes, 0).unwrap().site.len_bytes;
             // The last byte that is moved may be a distance.
             for changed in 0..at + len_bytes - 1 {
                 let mut other = bytes.to_vec();
@@ -351,5 +352,68 @@ mod go {
                 assert_eq!(next(&bytes[..end], 0), None);
             }
         }
+    }
+}
+
+mod sites {
+    use yasmin_text::sites::{Refusal, Site, all};
+    use yasmin_text::{Scratch, Text};
+
+    /// What `all` finds in these bytes, which stand between others.
+    fn found(bytes: &[u8]) -> Result<Vec<Site>, Refusal> {
+        let mut code = vec![0x90; BEFORE];
+        code.extend_from_slice(bytes);
+        code.resize(code.len() + BEFORE, 0x90);
+        let text = Text { code: &code, address: 0x40_1000, unwind: None };
+        let mut sites = [Site::NONE; 4];
+        let count = all(&text, &mut Scratch::new(), &mut sites)?;
+        Ok(sites[..count].to_vec())
+    }
+
+    const BEFORE: usize = 512;
+
+    fn one(at: usize, lead_bytes: usize, len_bytes: usize) -> Result<Vec<Site>, Refusal> {
+        Ok(vec![Site { at: BEFORE + at, lead_bytes, len_bytes }])
+    }
+
+    #[test]
+    fn room_is_before_the_instruction_or_behind_it() {
+        // mov eax, 41; syscall
+        assert_eq!(found(b"\xb8\x29\0\0\0\x0f\x05"), one(5, 5, 2));
+        // mov rdi, rsi; mov rax, rdx; syscall; mov rdi, rax: any number.
+        assert_eq!(found(b"\x48\x89\xf7\x48\x89\xd0\x0f\x05\x48\x89\xc7"), one(6, 3, 2));
+        // lea rsi, [rip + 8]; syscall; mov rdi, rax: what asks where it stands stays.
+        assert_eq!(found(b"\x48\x8d\x35\x08\0\0\0\x0f\x05\x48\x89\xc7"), one(7, 0, 5));
+        // call; syscall; ret, and what is between functions.
+        assert_eq!(found(b"\xe8\0\0\0\0\x0f\x05\xc3\x90\x90"), one(5, 0, 5));
+        // getpid concerns nobody.
+        assert_eq!(found(b"\xb8\x27\0\0\0\x0f\x05"), Ok(vec![]));
+    }
+
+    #[test]
+    fn nothing_jumps_into_what_is_overwritten() {
+        // mov eax, 41; syscall; dec rcx; jnz to the instruction
+        let again = b"\xb8\x29\0\0\0\x0f\x05\x48\xff\xc9\x75\xf9";
+        assert_eq!(found(again), one(5, 0, 5), "behind it there is room");
+        // mov eax, 41; syscall; jmp to the instruction: there is none.
+        assert_eq!(found(b"\xb8\x29\0\0\0\x0f\x05\xeb\xfc"), Err(Refusal::NoRoom));
+    }
+
+    #[test]
+    fn two_do_not_overlap() {
+        // mov eax, 41; syscall; mov eax, 3; syscall
+        let sites = found(b"\xb8\x29\0\0\0\x0f\x05\xb8\x03\0\0\0\x0f\x05").unwrap();
+        assert_eq!(sites.len(), 2);
+        assert!(sites[0].end() <= sites[1].at - sites[1].lead_bytes);
+    }
+
+    #[test]
+    fn what_is_refused() {
+        // musl's __syscall_cp_asm.
+        assert_eq!(found(b"\x4c\x89\x5c\x24\x08\x0f\x05\xc3"), Err(Refusal::Cancels));
+        // int 0x80 has other numbers.
+        assert_eq!(found(b"\xb8\x29\0\0\0\xcd\x80"), Err(Refusal::Unclear));
+        let many = b"\xb8\x29\0\0\0\x0f\x05".repeat(5);
+        assert_eq!(found(&many), Err(Refusal::TooMany));
     }
 }

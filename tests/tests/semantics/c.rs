@@ -13,7 +13,7 @@ pub fn compile(folder: &Folder, name: &str, sources: &[&str], options: &[&str]) 
 }
 
 #[track_caller]
-fn compile_with(
+pub fn compile_with(
     compiler: &str,
     folder: &Folder,
     name: &str,
@@ -46,6 +46,15 @@ pub fn check_all_there_with(name: &str, options: &[&str], words: &[&str], moods:
     let folder = Folder::new();
     let program = compile(&folder, name, &[&format!("{name}.c")], options);
     check_program(name, &program, words, moods);
+}
+
+/// The same, of a program that is linked with musl statically. As from a shell: who starts it has the library.
+#[track_caller]
+pub fn check_all_there_alone(name: &str, words: &[&str], moods: &[Knobs]) {
+    let folder = Folder::new();
+    let program = compile_with("musl-gcc", &folder, name, &[&format!("{name}.c")], &["-static"]);
+    let words = [&[program.to_str().expect("a name in UTF-8")], words].concat();
+    check_program(name, Path::new("/usr/bin/env"), &words, moods);
 }
 
 /// The same, of a program that uses musl.

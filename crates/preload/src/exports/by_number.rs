@@ -6,10 +6,10 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::Ordering;
 
-use super::{aio, descriptor, program, signal, stream, wait};
+use super::{aio, descriptor, mapping, program, signal, stream, wait};
 use crate::process::Uncancelled;
 use crate::sys::{self, F_DUPFD, F_DUPFD_CLOEXEC, Sysno, call};
-use crate::{bare, config, fork, handover, memory, promote, table, text};
+use crate::{bare, config, elsewhere, fault, fork, handover, memory, promote, table, text};
 
 macro_rules! numbers {
     ($($name:ident = $call:ident;)*) => {
@@ -30,6 +30,7 @@ pub const NUMBERS: usize = 512;
 numbers! {
     READ = read;
     RT_SIGACTION = rt_sigaction;
+    RT_SIGPROCMASK = rt_sigprocmask;
     WRITE = write;
     CLOSE = close;
     POLL = poll;
@@ -81,6 +82,7 @@ numbers! {
     PRCTL = prctl;
     SECCOMP = seccomp;
     UNSHARE = unshare;
+    MLOCKALL = mlockall;
 }
 
 const SECCOMP_SET_MODE_STRICT: c_long = 0;
@@ -117,16 +119,24 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
             program::before_prctl(first as c_int, second, third);
             false
         }
-        READ | WRITE | IOCTL | READV | WRITEV | SENDFILE | SENDTO | RECVFROM | SHUTDOWN
-        | GETSOCKNAME | GETPEERNAME | SETSOCKOPT | GETSOCKOPT | EPOLL_WAIT | EPOLL_PWAIT
-        | PREADV2 | PWRITEV2 | EPOLL_PWAIT2 => table::raw(first as c_int) != 0,
+        // Written elsewhere, it is a step that receivers of ring bytes are told of.
+        WRITE | WRITEV | SENDTO => {
+            table::raw(first as c_int) != 0 || bare::is() && elsewhere::is_told()
+        }
+        RT_SIGPROCMASK => {
+            fault::before_masking();
+            false
+        }
+        READ | IOCTL | READV | SENDFILE | RECVFROM | SHUTDOWN | GETSOCKNAME | GETPEERNAME
+        | SETSOCKOPT | GETSOCKOPT | EPOLL_WAIT | EPOLL_PWAIT | PREADV2 | PWRITEV2
+        | EPOLL_PWAIT2 => table::raw(first as c_int) != 0,
         // Whatever the descriptor is: messages carry others, and what is no connection may be in a set.
         SENDMSG | RECVMSG | SENDMMSG | RECVMMSG | CLOSE | DUP | DUP2 | DUP3 => true,
         FCNTL => {
             table::raw(first as c_int) != 0 || matches!(second as c_int, F_DUPFD | F_DUPFD_CLOEXEC)
         }
         VFORK => {
-            handover::before_clone(CLONE_VM_AND_VFORK);
+            handover::before_vfork();
             false
         }
         // Flags and stack: a thread, and a child that borrows this memory, go on where they are.
@@ -136,15 +146,13 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
             is_fork(word(0), word(5))
         }
         // Elsewhere handlers come by name.
-        RT_SIGACTION => bare::is(),
+        RT_SIGACTION | MLOCKALL => bare::is(),
         POLL | SELECT | PSELECT | SPLICE | IO_SUBMIT | PIDFD_GETFD | FORK | SOCKET | CONNECT
         | ACCEPT | EXECVE | EPOLL_CREATE | EPOLL_CREATE1 | EPOLL_CTL | PPOLL | ACCEPT4
         | EXECVEAT | CLOSE_RANGE => true,
         _ => false,
     }
 }
-
-const CLONE_VM_AND_VFORK: c_int = 0x4100;
 
 const _: () = {
     let mut number = 0;
@@ -154,10 +162,15 @@ const _: () = {
     }
 };
 
-/// Whether a clone is a fork, by its flags and the child's stack.
+/// Before a clone; whether it is a fork, by its flags and the child's stack.
 fn is_fork(flags: u64, stack: u64) -> bool {
     const CLONE_VM: u64 = 0x100;
-    if flags & CLONE_VM != 0 {
+    const CLONE_FILES: u64 = 0x400;
+    const CLONE_VFORK: u64 = 0x4000;
+    // posix_spawn, where this library does not see it begin.
+    if flags & (CLONE_VM | CLONE_FILES | CLONE_VFORK) == CLONE_VM | CLONE_VFORK {
+        handover::before_vfork();
+    } else if flags & CLONE_VM != 0 {
         handover::before_clone(flags as c_int);
     } else {
         handover::before_unshare(flags as c_int);
@@ -278,6 +291,7 @@ unsafe fn carry_out(
             EXECVEAT => {
                 program::execveat(fd, b as *const _, c as *const _, d as *const _, e as c_int)
             }
+            MLOCKALL => mapping::mlockall(fd),
             RT_SIGACTION => signal::by_number(fd, b as *const _, c as *mut _, d),
             POLL => wait::poll(a as *mut _, b as u64, c as c_int),
             PPOLL => wait::ppoll(a as *mut _, b as u64, c as *const _, d as *const c_void),

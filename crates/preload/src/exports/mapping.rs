@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use crate::sys::{self, call};
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     // SAFETY: no memory involved.
     let ret = unsafe { call!(mlockall, flags) };
     if ret == 0 {

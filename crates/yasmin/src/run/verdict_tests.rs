@@ -140,6 +140,16 @@ fn scripts_are_judged_by_their_interpreter() {
 }
 
 #[test]
+fn static_programs_without_glibc_get_the_library() {
+    let bench = Bench::new();
+    let Some(program) = bench.build("musl-gcc", &["-static"]) else { return };
+    assert_eq!(bench.judge(&program, &[]), Verdict::Injected);
+    // glibc's stay as they are.
+    let Some(program) = bench.build("cc", &["-static"]) else { return };
+    assert!(reason(bench.judge(&program, &[])).contains("linked with glibc"));
+}
+
+#[test]
 fn damaged_files_are_no_programs() {
     let bench = Bench::new();
     let program = bench.build("cc", &[]).unwrap();
