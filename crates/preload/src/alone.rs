@@ -9,8 +9,8 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
+use yasmin_text::Text;
 use yasmin_text::sites::{self, Site};
-use yasmin_text::{Scratch, Text};
 
 use crate::detours::{self, Back, Detour, Heads};
 use crate::exports::by_number;
@@ -56,7 +56,7 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     let Some(code) = code else { return };
     let text = Text { code, address: base.wrapping_add(header.address) as u64, unwind };
     let mut found = [Site::NONE; SITES];
-    let Ok(count) = sites::all(&text, &mut Scratch::new(), &mut found) else { return };
+    let Some(count) = find(&text, &mut found) else { return };
     let mut places = [Detour::NONE; SITES];
     for (place, site) in places.iter_mut().zip(&found[..count]) {
         *place = Detour { site: *site, is_thread: false };
@@ -66,6 +66,17 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     if detours::divert(code, &places[..count], &heads) {
         text::except_object(code.as_ptr() as usize);
     }
+}
+
+fn find(text: &Text<'_>, found: &mut [Site]) -> Option<usize> {
+    const BYTES: usize = sites::ROOM * size_of::<u64>();
+    let room = sys::map_private(BYTES)?;
+    // SAFETY: fresh memory of zeros, given back below.
+    let words = unsafe { core::slice::from_raw_parts_mut(room.cast(), sites::ROOM) };
+    let count = sites::all(text, words, found);
+    // SAFETY: nobody has it any more.
+    unsafe { sys::unmap(room, BYTES) };
+    count.ok()
 }
 
 /// A system call of the program's, as it lies on its stack.

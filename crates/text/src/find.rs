@@ -177,23 +177,60 @@ const RSI: usize = 6;
 const ENTRIES: usize = 8;
 
 /// What the call is to which `flow` leads.
-pub(crate) fn found(text: &Text<'_>, flow: &Flow<'_>, scratch: &mut Scratch) -> Found {
-    let call = |scratch: &mut Scratch, entries: &[usize]| {
-        let held = flow.held(entries, scratch)?;
-        Some(Found::Call(held.number(RAX)?, held.number(RSI)))
-    };
-    let Some(found) = call(scratch, &[]) else { return Found::AnyCall };
+fn found(text: &Text<'_>, flow: &Flow<'_>, scratch: &mut Scratch) -> Found {
+    let Some(found) = call(flow, &[], scratch) else { return Found::AnyCall };
     // To look for these takes longest.
-    let (mut entries, mut count) = ([0; ENTRIES], 0);
-    let add = |target: usize| -> Option<()> {
-        *entries.get_mut(count)? = target;
-        count += 1;
-        Some(())
-    };
-    if entries_from_afar(text, flow, &mut scratch.jumps, add).is_none() {
+    let mut entries = Entries::new();
+    if entries_from_afar(text, flow, &mut scratch.jumps, |to| entries.add(to)).is_none() {
         return Found::AnyCall;
     }
-    if count == 0 { found } else { call(scratch, &entries[..count]).unwrap_or(Found::AnyCall) }
+    entries.found(found, flow, scratch)
+}
+
+fn call(flow: &Flow<'_>, entries: &[usize], scratch: &mut Scratch) -> Option<Found> {
+    let held = flow.held(entries, scratch)?;
+    Some(Found::Call(held.number(RAX)?, held.number(RSI)))
+}
+
+/// The same, where `jumps` says which jumps from elsewhere lead into the stretch.
+pub(crate) fn found_with(
+    flow: &Flow<'_>,
+    mut jumps: impl Iterator<Item = usize>,
+    scratch: &mut Scratch,
+) -> Found {
+    let Some(found) = call(flow, &[], scratch) else { return Found::AnyCall };
+    let mut entries = Entries::new();
+    if jumps.try_for_each(|to| entries.add(to)).is_none() {
+        return Found::AnyCall;
+    }
+    entries.found(found, flow, scratch)
+}
+
+/// Where jumps from elsewhere lead into one stretch.
+struct Entries {
+    places: [usize; ENTRIES],
+    count: usize,
+}
+
+impl Entries {
+    const fn new() -> Self {
+        Self { places: [0; ENTRIES], count: 0 }
+    }
+
+    /// `None`: they are too many to follow.
+    fn add(&mut self, to: usize) -> Option<()> {
+        *self.places.get_mut(self.count)? = to;
+        self.count += 1;
+        Some(())
+    }
+
+    /// What the call is, which is `found` where none of these leads.
+    fn found(&self, found: Found, flow: &Flow<'_>, scratch: &mut Scratch) -> Found {
+        match self.count {
+            0 => found,
+            count => call(flow, &self.places[..count], scratch).unwrap_or(Found::AnyCall),
+        }
+    }
 }
 
 /// Where jumps lead into a part of the text from outside of it. A program with system calls of its own has
@@ -240,7 +277,7 @@ impl Jumps {
 }
 
 /// Shows `add` where jumps from elsewhere lead into the stretch, behind its beginning, until it has enough.
-pub(crate) fn entries_from_afar(
+fn entries_from_afar(
     text: &Text<'_>,
     flow: &Flow<'_>,
     known: &mut Jumps,
@@ -272,22 +309,30 @@ fn jumps_into(
     last: usize,
 ) -> impl Iterator<Item = usize> {
     let around = text.code.get(first..last.min(text.code.len())).unwrap_or_default();
-    around.windows(LONGEST_JUMP).enumerate().filter_map(move |(i, bytes)| {
+    long_jumps(around).filter_map(move |(i, distance)| {
         let from = first + i;
-        if bytes[0] != 0xe9 && !(bytes[0] == 0x0f && bytes[1] & 0xf0 == 0x80) {
-            return None;
-        }
-        let len = if bytes[0] == 0xe9 { 5 } else { 6 };
-        let distance = [bytes[len - 4], bytes[len - 3], bytes[len - 2], bytes[len - 1]];
-        let to = from as i64 + len as i64 + i64::from(i32::from_le_bytes(distance));
+        let to = first as i64 + distance;
         let is_own = from >= part.0 && from < part.1;
         let leads_in = !is_own && to >= part.0 as i64 && to < part.1 as i64;
         (leads_in && may_begin(text, from)).then_some(to as usize)
     })
 }
 
+/// All bytes that could be long jumps: where they begin, and where they lead, both counted from the code's first
+/// byte.
+pub(crate) fn long_jumps(code: &[u8]) -> impl Iterator<Item = (usize, i64)> {
+    code.windows(LONGEST_JUMP).enumerate().filter_map(|(from, bytes)| {
+        if bytes[0] != 0xe9 && !(bytes[0] == 0x0f && bytes[1] & 0xf0 == 0x80) {
+            return None;
+        }
+        let len = if bytes[0] == 0xe9 { 5 } else { 6 };
+        let distance = [bytes[len - 4], bytes[len - 3], bytes[len - 2], bytes[len - 1]];
+        Some((from, from as i64 + len as i64 + i64::from(i32::from_le_bytes(distance))))
+    })
+}
+
 /// Whether an instruction may begin at `at`, for all that its function says.
-fn may_begin(text: &Text<'_>, at: usize) -> bool {
+pub(crate) fn may_begin(text: &Text<'_>, at: usize) -> bool {
     let address = text.address.wrapping_add(at as u64);
     let function = text.unwind.and_then(|unwind| unwind.function(address));
     let Some((mut from, _)) = function.and_then(|function| within(text, function)) else {

@@ -51,35 +51,125 @@ pub enum Refusal {
     Cancels,
 }
 
-/// All instructions of this text that may make a call which is to be seen (`is_seen`), in order.
+/// So many words, all zero, `all` needs to note what it finds on its way.
+pub const ROOM: usize = PAGES / 64 + JUMPS;
+const PAGE: usize = 4096;
+/// Of the longest text that is looked at: 256 MiB.
+const PAGES: usize = 64 * 1024;
+const JUMPS: usize = 128 * 1024;
+
+/// The pages of the text that have stretches which lead to instructions entering the kernel, a bit each.
+struct Pages<'a>(&'a mut [u64]);
+
+impl Pages<'_> {
+    fn mark(&mut self, start: usize, end: usize) {
+        for page in start / PAGE..=end / PAGE {
+            if let Some(word) = self.0.get_mut(page / 64) {
+                *word |= 1 << (page % 64);
+            }
+        }
+    }
+
+    fn is_marked(&self, at: i64) -> bool {
+        let page = usize::try_from(at).unwrap_or(usize::MAX) / PAGE;
+        self.0.get(page / 64).is_some_and(|word| word >> (page % 64) & 1 != 0)
+    }
+}
+
+/// A direct jump: where it leads, and where it stands, in one word, so that words in order are jumps in order.
+#[derive(Clone, Copy)]
+struct Jump(u64);
+
+impl Jump {
+    fn new(from: usize, to: i64) -> Self {
+        Self((to as u64) << 32 | from as u64)
+    }
+
+    fn to(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    fn from(self) -> usize {
+        self.0 as u32 as usize
+    }
+}
+
+/// All long jumps that lead to marked pages, in order: the text is gone through once.
+fn find_jumps<'a>(
+    code: &[u8],
+    pages: &Pages<'_>,
+    jumps: &'a mut [u64],
+) -> Result<&'a [u64], Refusal> {
+    let mut count = 0;
+    for (from, to) in find::long_jumps(code).filter(|(_, to)| pages.is_marked(*to)) {
+        *jumps.get_mut(count).ok_or(Refusal::TooMany)? = Jump::new(from, to).0;
+        count += 1;
+    }
+    jumps[..count].sort_unstable();
+    Ok(&jumps[..count])
+}
+
+/// Where jumps from outside the stretch lead behind `start` and before `end`.
+fn entries<'a>(
+    text: &'a Text<'_>,
+    flow: &'a Flow<'_>,
+    jumps: &'a [u64],
+    (start, end): (usize, usize),
+) -> impl Iterator<Item = usize> + 'a {
+    let first = jumps.partition_point(|jump| Jump(*jump).to() <= start);
+    let leads_in = jumps[first..].iter().map(|jump| Jump(*jump));
+    let is_foreign = |from: usize| from < flow.start || from >= flow.end;
+    leads_in
+        .take_while(move |jump| jump.to() < end)
+        .filter(move |jump| is_foreign(jump.from()) && find::may_begin(text, jump.from()))
+        .map(Jump::to)
+}
+
+/// All instructions of this text that may make a call which is to be seen (`is_seen`), in order. `room`: ROOM
+/// words, all zero.
 ///
 /// # Errors
 /// One of them cannot get a detour.
-pub fn all(text: &Text<'_>, scratch: &mut Scratch, sites: &mut [Site]) -> Result<usize, Refusal> {
+pub fn all(text: &Text<'_>, room: &mut [u64], sites: &mut [Site]) -> Result<usize, Refusal> {
+    let (code, scratch) = (text.code, &mut Scratch::new());
+    if code.len() > PAGES * PAGE || room.len() < ROOM {
+        return Err(Refusal::TooMany);
+    }
+    let (pages, jumps) = room.split_at_mut(PAGES / 64);
+    let mut pages = Pages(pages);
+    let mut from = 0;
+    while let Some(at) = find::next(code, from) {
+        from = at + 1;
+        if let Way::Flow(flow) = find::way(text, at) {
+            pages.mark(flow.start, flow.end);
+        }
+    }
+    let jumps = find_jumps(code, &pages, jumps)?;
     let (mut count, mut from) = (0usize, 0);
-    while let Some(at) = find::next(text.code, from) {
+    while let Some(at) = find::next(code, from) {
         from = at + 1;
         let flow = match find::way(text, at) {
             Way::Nothing => continue,
             Way::Unknown => return Err(Refusal::Unclear),
             Way::Flow(flow) => flow,
         };
-        if !text.code[at..].starts_with(&SYSCALL) {
+        if !code[at..].starts_with(&SYSCALL) {
             match find::judge(text, at, scratch) {
                 Found::Nothing => continue,
                 _ => return Err(Refusal::Unclear),
             }
         }
-        match find::found(text, &flow, scratch) {
+        let entries = entries(text, &flow, jumps, (flow.start, flow.end));
+        match find::found_with(&flow, entries, scratch) {
             Found::Nothing => continue,
             Found::Call(number, _) if !is_seen(number) => continue,
             Found::Call(..) | Found::AnyCall => {}
         }
-        if cancels(text.code, at) {
+        if cancels(code, at) {
             return Err(Refusal::Cancels);
         }
         let free_from = count.checked_sub(1).map_or(0, |last| sites[last].end());
-        let site = with_room(text, &flow, scratch, free_from).ok_or(Refusal::NoRoom)?;
+        let site = with_room(text, &flow, jumps, free_from).ok_or(Refusal::NoRoom)?;
         *sites.get_mut(count).ok_or(Refusal::TooMany)? = site;
         (count, from) = (count + 1, site.end());
     }
@@ -94,19 +184,14 @@ fn cancels(code: &[u8], at: usize) -> bool {
 }
 
 /// The fewest instructions to move, before it rather than behind it.
-fn with_room(
-    text: &Text<'_>,
-    flow: &Flow<'_>,
-    scratch: &mut Scratch,
-    free_from: usize,
-) -> Option<Site> {
+fn with_room(text: &Text<'_>, flow: &Flow<'_>, jumps: &[u64], free_from: usize) -> Option<Site> {
     let (mut leads, mut tails) = ([flow.at; MOST + 1], [flow.at + SYSCALL.len(); MOST + 1]);
     let lead_count = find_leads(flow, free_from, &mut leads);
     let tail_count = find_tails(flow, &mut tails);
     for moved in 1..=lead_count + tail_count {
         for behind in moved.saturating_sub(lead_count)..=moved.min(tail_count) {
             let (from, to) = (leads[moved - behind], tails[behind]);
-            if to - from >= JUMP && !is_entered(text, flow, scratch, (from, to)) {
+            if to - from >= JUMP && !is_entered(text, flow, jumps, (from, to)) {
                 let len_bytes = to - flow.at;
                 return Some(Site { at: flow.at, lead_bytes: flow.at - from, len_bytes });
             }
@@ -157,7 +242,7 @@ fn find_tails(flow: &Flow<'_>, tails: &mut [usize; MOST + 1]) -> usize {
 fn is_entered(
     text: &Text<'_>,
     flow: &Flow<'_>,
-    scratch: &mut Scratch,
+    jumps: &[u64],
     (start, end): (usize, usize),
 ) -> bool {
     let leads_in = |target: usize| target > start && target < end;
@@ -169,6 +254,5 @@ fn is_entered(
         }
         from += one.len_bytes;
     }
-    let jumps = &mut scratch.jumps;
-    find::entries_from_afar(text, flow, jumps, |to| (!leads_in(to)).then_some(())).is_none()
+    entries(text, flow, jumps, (start, end)).next().is_some()
 }

@@ -356,8 +356,8 @@ mod go {
 }
 
 mod sites {
-    use yasmin_text::sites::{Refusal, Site, all};
-    use yasmin_text::{Scratch, Text};
+    use yasmin_text::Text;
+    use yasmin_text::sites::{ROOM, Refusal, Site, all};
 
     /// What `all` finds in these bytes, which stand between others.
     fn found(bytes: &[u8]) -> Result<Vec<Site>, Refusal> {
@@ -366,7 +366,7 @@ mod sites {
         code.resize(code.len() + BEFORE, 0x90);
         let text = Text { code: &code, address: 0x40_1000, unwind: None };
         let mut sites = [Site::NONE; 4];
-        let count = all(&text, &mut Scratch::new(), &mut sites)?;
+        let count = all(&text, &mut vec![0; ROOM], &mut sites)?;
         Ok(sites[..count].to_vec())
     }
 

@@ -8,7 +8,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 use yasmin_image::{Alone, Library, Machine, Program};
 use yasmin_text::sites::{self, Refusal, Site};
-use yasmin_text::{Scratch, Text, Unwind, go as text};
+use yasmin_text::{Text, Unwind, go as text};
 
 /// How a program is loaded, as far as preloading cares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ where
     let code = segment.data(endian, data).map_err(|()| Refusal::Unclear)?;
     let text = Text { code, address: segment.p_vaddr(endian).into(), unwind };
     let mut found = [Site::NONE; SITES];
-    sites::all(&text, &mut Scratch::new(), &mut found).map(|_| ())
+    sites::all(&text, &mut vec![0; sites::ROOM], &mut found).map(|_| ())
 }
 
 /// By the same rule as the library: libc makes the program's threads, and the function that all packages
