@@ -400,6 +400,18 @@ mod sites {
     }
 
     #[test]
+    fn nothing_jumps_into_it_from_afar() {
+        const AFAR: usize = 3 << 20;
+        // mov eax, 41; syscall; mov rdi, rax, and far behind it a jump to the instruction.
+        let mut code = b"\xb8\x29\0\0\0\x0f\x05\x48\x89\xc7".to_vec();
+        assert_eq!(found(&code), one(5, 5, 2));
+        code.resize(AFAR, 0x90);
+        code.push(0xe9);
+        code.extend_from_slice(&(5 - (AFAR as i32 + 5)).to_le_bytes());
+        assert_eq!(found(&code), one(5, 0, 5));
+    }
+
+    #[test]
     fn two_do_not_overlap() {
         // mov eax, 41; syscall; mov eax, 3; syscall
         let sites = found(b"\xb8\x29\0\0\0\x0f\x05\xb8\x03\0\0\0\x0f\x05").unwrap();
