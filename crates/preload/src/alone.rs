@@ -65,6 +65,7 @@ unsafe fn divert(base: usize, headers: &'static [Header]) {
     let heads = Heads { calls, threads: calls, back: Back::Rcx };
     if detours::divert(code, &places[..count], &heads) {
         text::except_object(code.as_ptr() as usize);
+        bare::sees();
     }
 }
 

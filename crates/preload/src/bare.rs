@@ -61,6 +61,18 @@ pub unsafe fn begin(stack: *const usize) -> *const *const c_char {
     environment
 }
 
+static IS_SEEING: AtomicBool = AtomicBool::new(false);
+
+/// The program's calls have detours.
+pub fn sees() {
+    IS_SEEING.store(true, Ordering::Relaxed);
+}
+
+/// Whether this is a process without libc that makes its calls past this library.
+pub fn is_blind() -> bool {
+    is() && !IS_SEEING.load(Ordering::Relaxed)
+}
+
 /// As the program was given it.
 pub fn environment() -> *const *const c_char {
     ENVIRONMENT.load(Ordering::Relaxed)

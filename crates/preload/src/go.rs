@@ -96,7 +96,9 @@ fn divert_text(code: &'static [u8]) {
     }
     let calls = if bare::is() { yasmin_go_enter_bare } else { yasmin_go_enter };
     let heads = Heads { calls, threads: yasmin_go_thread, back: Back::Rbx };
-    detours::divert(code, &detours[..count], &heads);
+    if detours::divert(code, &detours[..count], &heads) {
+        bare::sees();
+    }
 }
 
 core::arch::global_asm!(

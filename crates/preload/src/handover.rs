@@ -329,6 +329,18 @@ fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Imag
     }
 }
 
+/// What was handed on to a program whose calls go past this library: nobody reads it. The program gets a reset, not
+/// a gap.
+pub fn nobody_reads() {
+    for fd in 0..table::end() {
+        if let Entry::Conn(conn) = entry::get(fd)
+            && conn.lets_go()
+        {
+            tcp::reset(fd);
+        }
+    }
+}
+
 /// A server that starts a program for each connection forks, and closes it in the parent:
 /// that may come after the child's exec. A parent that keeps it costs this wait.
 /// What is a residue already may be shared.

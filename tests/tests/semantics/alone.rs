@@ -1,6 +1,6 @@
 //! Programs that are linked with musl statically: no loader gives them the library, yet all of their calls go by it.
 //!
-//! Holds: whatever the manual pages say of the calls that each program makes; those of other tests, linked otherwise.
+//! Holds: fork(2), vfork(2), clone(2), execve(2), posix_spawn(3), system(3), mlockall(2), recv(2), send(2).
 
 use yasmin_tests::lab::{Knobs, Lab};
 use yasmin_tests::netns::Net;

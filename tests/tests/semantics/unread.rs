@@ -471,11 +471,12 @@ fn unread_bytes_of_many_that_are_passed_on() {
     assert_eq!(check_as_by_tcp("handed_many", &moods).len(), 2 * 3);
 }
 
-/// A static program, which no environment gives the library: drained it has all, else a reset.
-#[test]
-fn a_static_program() {
+/// A static program that reads on.
+#[track_caller]
+fn static_program(compiler: &str, options: &[&str], has_library: bool) {
     const PROGRAM: &str = r#"
         #include <errno.h>
+        #include <pthread.h>
         #include <stdio.h>
         #include <stdlib.h>
         #include <sys/socket.h>
@@ -484,6 +485,10 @@ fn a_static_program() {
             puts("begun");
             fflush(stdout);
             ssize_t got = recv(atoi(arguments[1]), bytes, sizeof bytes, MSG_WAITALL);
+        #ifdef CANCELS
+            if (count > 2)
+                pthread_cancel(pthread_self());
+        #endif
             return count == 2 && printf("%zd %d\n", got, got < 0 ? errno : 0) < 0;
         }
     "#;
@@ -491,9 +496,9 @@ fn a_static_program() {
         let lab = Lab::new(Net::Loopback, large_enough());
         let (source, program) = (lab.folder.path().join("s.c"), lab.folder.path().join("s"));
         std::fs::write(&source, PROGRAM).unwrap();
-        let mut compiler = std::process::Command::new("cc");
-        let compiled = compiler.args(["-static", "-O1", "-o"]).arg(&program).arg(&source).status();
-        assert!(compiled.is_ok_and(|status| status.success()), "cc -static");
+        let mut command = std::process::Command::new(compiler);
+        command.args(["-static", "-O1", "-pthread", "-o"]).arg(&program).arg(&source).args(options);
+        assert!(command.status().is_ok_and(|status| status.success()), "{compiler} -static");
         let (mode, program) = (lab.mode, program.display().to_string());
         let mut duo = Duo::new(lab, peer!("script"));
         duo.warm("C");
@@ -503,10 +508,29 @@ fn a_static_program() {
         }
         // Not before it runs: what is sent before the exec may lie in the ring.
         assert_eq!(duo.b(&format!("become {program} C")), "begun");
-        if !unread || mode != Mode::Ring {
+        let is_reset = unread && mode == Mode::Ring && !has_library;
+        if !is_reset {
             duo.a(&format!("send C {}", if unread { 3192 } else { 8192 }));
         }
-        let expected = if unread && mode == Mode::Ring { "-1 104" } else { "8192 0" };
+        let expected = if is_reset { "-1 104" } else { "8192 0" };
         assert_eq!(duo.b.next_line().as_deref(), Some(expected), "unread: {unread}");
     }
+}
+
+/// No environment gives it the library: drained it has all, else a reset.
+#[test]
+fn a_static_program() {
+    static_program("cc", &[], false);
+}
+
+/// The library is injected, and has what is unread.
+#[test]
+fn a_static_program_with_musl() {
+    static_program("musl-gcc", &[], true);
+}
+
+/// The library is injected in vain, since the program's calls go past it.
+#[test]
+fn a_static_program_that_cancels_threads() {
+    static_program("musl-gcc", &["-DCANCELS"], false);
 }
