@@ -5,7 +5,7 @@
 //!
 //! Storey 1: system.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{CStr, c_char, c_int};
 
 use yasmin_image::{Library, MAX_SCRIPTS, Machine, Program, Rights, shebang};
 
@@ -33,8 +33,8 @@ pub enum Name {
     Open(c_int),
 }
 
-const X_OK: usize = 1;
-const PATH_BYTES: usize = 4096;
+pub const X_OK: usize = 1;
+pub const PATH_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 4096;
 /// In the library's path, wherever it is installed, and in no other library's of this project.
 const LIBRARY: &[u8] = b"libyasmin.so";
@@ -98,8 +98,37 @@ pub unsafe fn is_alone(name: Name, environment: *const *const c_char) -> bool {
         }
         open(name)
     };
+    is_injectable(&opened)
+}
+
+/// Whether the program `name`, looked for in PATH if it is to be and has no slash, `is_alone`. Its path is `path` then,
+/// with a NUL.
+///
+/// # Safety
+/// As `of`.
+pub unsafe fn finds_alone(
+    name: &CStr,
+    searches: bool,
+    environment: *const *const c_char,
+    path: &mut [u8; PATH_BYTES],
+) -> bool {
+    let name = name.to_bytes_with_nul();
+    // SAFETY: the caller's environment.
+    if name.len() > PATH_BYTES || !unsafe { names_library(environment) } {
+        return false;
+    }
+    let opened = if searches && !name.contains(&b'/') {
+        search(&name[..name.len() - 1], path)
+    } else {
+        path[..name.len()].copy_from_slice(name);
+        open_at(AT_FDCWD, path.as_ptr().cast())
+    };
+    is_injectable(&opened)
+}
+
+fn is_injectable(opened: &Opened) -> bool {
     let Opened::File(file) = opened else { return false };
-    stands_alone(&file) && !raises_rights(&file)
+    stands_alone(file) && !raises_rights(file)
 }
 
 fn stands_alone(file: &File) -> bool {
@@ -128,8 +157,12 @@ unsafe fn open(name: Name) -> Opened {
         Name::Open(fd) => copy(fd),
         Name::Search(path) => {
             // SAFETY: a C string.
-            let name = unsafe { core::ffi::CStr::from_ptr(path) }.to_bytes();
-            if name.contains(&b'/') { open_at(AT_FDCWD, path) } else { search(name) }
+            let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+            if name.contains(&b'/') {
+                open_at(AT_FDCWD, path)
+            } else {
+                search(name, &mut [0; PATH_BYTES])
+            }
         }
     }
 }
@@ -154,12 +187,12 @@ fn open_at(folder: c_int, path: *const c_char) -> Opened {
     if fd < 0 { Opened::Unreadable } else { Opened::File(File(fd)) }
 }
 
-fn search(name: &[u8]) -> Opened {
+/// In the folders of PATH; what is found is `path`, with a NUL.
+fn search(name: &[u8], path: &mut [u8; PATH_BYTES]) -> Opened {
     // SAFETY: the program's environment.
     let folders =
         unsafe { environment::variable(environment::own(), b"PATH=") }.unwrap_or(b"/bin:/usr/bin");
     for folder in folders.split(|byte| *byte == b':') {
-        let mut path = [0u8; PATH_BYTES];
         let len = folder.len() + 1 + name.len();
         if len >= PATH_BYTES {
             continue;
@@ -170,6 +203,7 @@ fn search(name: &[u8]) -> Opened {
             path[at - 1] = b'/';
         }
         path[at..at + name.len()].copy_from_slice(name);
+        path[at + name.len()] = 0;
         match open_at(AT_FDCWD, path.as_ptr().cast()) {
             Opened::Missing => {}
             opened => return opened,

@@ -4,14 +4,15 @@
 //!
 //! Storey 1: system.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{CStr, c_char, c_int};
 
-use crate::image::{self, Name};
+use crate::image::{self, Name, PATH_BYTES};
 use crate::sys::{self, Sysno, call};
-use crate::{environment, held, process};
+use crate::{environment, held, memory, process};
 
-const PATH_BYTES: usize = 4096;
 const STACK_BYTES: usize = 16 * 1024;
+type Strings = *const *const c_char;
+
 /// For so long the program waits at most.
 const PATIENCE_MS: c_int = 2000;
 
@@ -32,7 +33,7 @@ impl Tracer {
 ///
 /// # Safety
 /// As for exec.
-pub unsafe fn before_exec(name: Name, environment: *const *const c_char) -> Option<Tracer> {
+pub unsafe fn before_exec(name: Name, environment: Strings) -> Option<Tracer> {
     // SAFETY: the caller's.
     if process::is_sandboxed() || !unsafe { image::is_alone(name, environment) } {
         return None;
@@ -47,14 +48,110 @@ pub unsafe fn before_exec(name: Name, environment: *const *const c_char) -> Opti
 /// As `before_exec`.
 #[cold]
 #[inline(never)]
-unsafe fn attend(environment: *const *const c_char) -> Option<Tracer> {
-    let (mut library, mut injector) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
+unsafe fn attend(environment: Strings) -> Option<Tracer> {
+    let (mut injector, mut library) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
+    // SAFETY: the caller's.
+    unsafe { names(environment, &mut injector, &mut library) }?;
+    start(&injector, &library)
+}
+
+/// The paths of the injector and of the library, with a NUL.
+///
+/// # Safety
+/// As for `environment::variable`.
+unsafe fn names(
+    environment: Strings,
+    injector: &mut [u8; PATH_BYTES],
+    library: &mut [u8; PATH_BYTES],
+) -> Option<()> {
     // SAFETY: the caller's.
     let preloaded = unsafe { environment::variable(environment, b"LD_PRELOAD=") }?;
     let own = preloaded.split(|byte| b": ".contains(byte)).find(|path| image::has_name(path))?;
     let folder = &own[..own.iter().rposition(|byte| *byte == b'/')? + 1];
-    let _ = (put(&mut library, &[own])?, put(&mut injector, &[folder, b"yasmin-inject"])?);
-    start(&injector, &library)
+    put(library, &[own])?;
+    put(injector, &[folder, b"yasmin-inject"])?;
+    Some(())
+}
+
+/// What is started in the place of a program that `is_alone`: `yasmin-inject --exec PATH ARGUMENTS...`, which becomes it
+/// by a call that the library sees.
+pub struct Stand {
+    paths: *mut Paths,
+    bytes: usize,
+}
+
+/// The arguments follow.
+#[repr(C)]
+struct Paths {
+    injector: [u8; PATH_BYTES],
+    library: [u8; PATH_BYTES],
+    path: [u8; PATH_BYTES],
+}
+
+impl Stand {
+    /// `None`: the program is started as it is. It gets the library by itself, or nobody can give it to it.
+    /// `searches`: as posix_spawnp. `moves`: the new process may look for relative paths elsewhere.
+    ///
+    /// # Safety
+    /// As for posix_
+    pub unsafe fn of(
+        name: &CStr,
+        searches: bool,
+        moves: bool,
+        arguments: Strings,
+        environment: Strings,
+    ) -> Option<Self> {
+        const OWN: usize = 3;
+        if process::is_sandboxed() {
+            return None;
+        }
+        let given = |at: usize| memory::get(arguments.wrapping_add(at)).filter(|it| !it.is_null());
+        let count = (0..).take_while(|&at| given(at).is_some()).count();
+        let bytes = size_of::<Paths>() + (OWN + count + 1) * size_of::<*const c_char>();
+        let stand = Self { paths: sys::map_private(bytes)?.cast(), bytes };
+        // SAFETY: a mapping of ours, zeroed; the caller's strings.
+        let (paths, all) = unsafe {
+            let all = core::slice::from_raw_parts_mut(stand.arguments(), OWN + count);
+            (&mut *stand.paths, all)
+        };
+        // SAFETY: the caller's strings.
+        unsafe {
+            if !image::finds_alone(name, searches, environment, &mut paths.path) {
+                return None;
+            }
+            names(environment, &mut paths.injector, &mut paths.library)?;
+        }
+        let is_elsewhere = moves && paths.path[0] != b'/';
+        // SAFETY: a C string.
+        let is_there =
+            unsafe { call!(faccessat, sys::AT_FDCWD, paths.injector.as_ptr(), image::X_OK) } == 0;
+        if is_elsewhere || !is_there {
+            return None;
+        }
+        all[0] = paths.injector.as_ptr().cast();
+        all[1] = c"--exec".as_ptr();
+        all[2] = paths.path.as_ptr().cast();
+        for (at, to) in all[OWN..].iter_mut().enumerate() {
+            *to = given(at)?;
+        }
+        Some(stand)
+    }
+
+    pub fn path(&self) -> *const c_char {
+        self.paths.cast()
+    }
+
+    pub fn arguments(&self) -> *mut *const c_char {
+        // SAFETY: the mapping goes on behind the paths.
+        unsafe { self.paths.add(1).cast() }
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { sys::unmap(self.paths.cast(), self.bytes) };
+    }
 }
 
 /// Puts `parts` one behind the other, with a NUL.

@@ -271,6 +271,9 @@ entries! {
     execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
+    posix_spawn(child: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    posix_spawnp(child: *mut c_int, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    posix_spawnattr_getflags(attributes: *const c_void, flags: *mut i16) -> c_int;
     accept4(fd: c_int, addr: *mut c_void, len: *mut u32, flags: c_int) -> c_int;
     aio_read(request: *mut AioRequest) -> c_int;
     aio_read64(request: *mut AioRequest) -> c_int;

@@ -94,8 +94,6 @@ trampolines! {
     execl, EXECL, program::before_execl;
     execlp, EXECLP, program::before_execlp;
     execle, EXECLE, program::before_execl;
-    posix_spawn, POSIX_SPAWN, program::before_posix_spawn;
-    posix_spawnp, POSIX_SPAWNP, program::before_posix_spawnp;
     posix_spawn_file_actions_adddup2, ADDDUP2, program::before_adddup2;
     system, SYSTEM, program::before_shell;
     popen, POPEN, program::before_shell;

@@ -140,6 +140,7 @@ reap NAME
 leave N
 exec [REST]
 become PATH NAME
+start PATH NAME
 spawn NAME [REST]
 vspawn NAME [REST]
 system REST

@@ -6,7 +6,7 @@ use yasmin_tests::lab::{Knobs, Lab};
 use yasmin_tests::netns::Net;
 use yasmin_tests::process::Process;
 
-use crate::c::{check_all_there_alone, compile_with};
+use crate::c::{check_all_there_alone, check_all_there_spawned, compile_with};
 
 fn moods() -> [Knobs; 2] {
     [Knobs::at_once(), Knobs::at_once().chaos(100, 7)]
@@ -26,6 +26,12 @@ fn a_storm_of_copies_and_forks() {
 #[test]
 fn a_storm_of_programs() {
     storm(&["spawn", "shell", "start", "lend"]);
+}
+
+/// libc calls exec in there by itself.
+#[test]
+fn a_program_that_posix_spawn_starts() {
+    check_all_there_spawned("storm", &["3", "2", "copy", "spawn"], &moods());
 }
 
 #[test]

@@ -57,6 +57,18 @@ pub fn check_all_there_alone(name: &str, words: &[&str], moods: &[Knobs]) {
     check_program(name, Path::new("/usr/bin/env"), &words, moods);
 }
 
+/// The same, as a program starts another one that begins it within libc.
+#[track_caller]
+pub fn check_all_there_spawned(name: &str, words: &[&str], moods: &[Knobs]) {
+    const STARTS: &str = "import os, sys\n\
+        child = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)\n\
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))";
+    let folder = Folder::new();
+    let program = compile_with("musl-gcc", &folder, name, &[&format!("{name}.c")], &["-static"]);
+    let own = ["-c", STARTS, program.to_str().expect("a name in UTF-8")];
+    check_program(name, Path::new("/usr/bin/python3"), &[&own, words].concat(), moods);
+}
+
 /// The same, of a program that uses musl.
 #[track_caller]
 pub fn check_all_there_with_musl(name: &str, moods: &[Knobs]) {

@@ -471,9 +471,9 @@ fn unread_bytes_of_many_that_are_passed_on() {
     assert_eq!(check_as_by_tcp("handed_many", &moods).len(), 2 * 3);
 }
 
-/// A static program that reads on.
+/// A static program that reads on, by exec (`become`) or posix_spawn (`start`).
 #[track_caller]
-fn static_program(compiler: &str, options: &[&str], has_library: bool) {
+fn static_program(how: &str, compiler: &str, options: &[&str], has_library: bool) {
     const PROGRAM: &str = r#"
         #include <errno.h>
         #include <pthread.h>
@@ -507,30 +507,35 @@ fn static_program(compiler: &str, options: &[&str], has_library: bool) {
             duo.a("send C 5000");
         }
         // Not before it runs: what is sent before the exec may lie in the ring.
-        assert_eq!(duo.b(&format!("become {program} C")), "begun");
+        assert_eq!(duo.b(&format!("{how} {program} C")), "begun");
         let is_reset = unread && mode == Mode::Ring && !has_library;
         if !is_reset {
             duo.a(&format!("send C {}", if unread { 3192 } else { 8192 }));
         }
         let expected = if is_reset { "-1 104" } else { "8192 0" };
-        assert_eq!(duo.b.next_line().as_deref(), Some(expected), "unread: {unread}");
+        assert_eq!(duo.b.next_line().as_deref(), Some(expected), "{how}, unread: {unread}");
     }
 }
 
 /// No environment gives it the library: drained it has all, else a reset.
 #[test]
 fn a_static_program() {
-    static_program("cc", &[], false);
+    static_program("become", "cc", &[], false);
 }
 
 /// The library is injected, and has what is unread.
 #[test]
 fn a_static_program_with_musl() {
-    static_program("musl-gcc", &[], true);
+    static_program("become", "musl-gcc", &[], true);
+}
+
+#[test]
+fn a_static_program_with_musl_that_posix_spawn_starts() {
+    static_program("start", "musl-gcc", &[], true);
 }
 
 /// The library is injected in vain, since the program's calls go past it.
 #[test]
 fn a_static_program_that_cancels_threads() {
-    static_program("musl-gcc", &["-DCANCELS"], false);
+    static_program("become", "musl-gcc", &["-DCANCELS"], false);
 }

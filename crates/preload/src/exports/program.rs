@@ -2,10 +2,10 @@
 //!
 //! Storey 7: exports.
 
-use core::ffi::{c_char, c_int, c_long};
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use crate::image::{self, Image, Name};
-use crate::inject::{self, Tracer};
+use crate::inject::{self, Stand, Tracer};
 use crate::{environment, handover, promote, real};
 
 type Strings = *const *const c_char;
@@ -111,28 +111,88 @@ pub extern "C" fn before_execlp(file: *const c_char) {
     unsafe { before(Name::Search(file), environment::own()) };
 }
 
-pub extern "C" fn before_posix_spawn(
-    _: *mut c_int,
-    path: *const c_char,
-    _: *const u8,
-    _: *const u8,
-    _: Strings,
+/// What posix_spawn and posix_spawnp are given besides the program's name.
+#[derive(Clone, Copy)]
+struct Spawned {
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: Strings,
     environment: Strings,
-) {
-    // SAFETY: the program's own arguments.
-    handover::before_start(|| unsafe { image::of(Name::Path(path), environment) });
 }
 
-pub extern "C" fn before_posix_spawnp(
-    _: *mut c_int,
-    file: *const c_char,
-    _: *const u8,
-    _: *const u8,
-    _: Strings,
-    environment: Strings,
-) {
+/// # Safety
+/// As for posix_spawn.
+unsafe fn before_spawn(name: *const c_char, searches: bool, spawned: &Spawned) -> Option<Stand> {
     // SAFETY: the program's own arguments.
-    handover::before_start(|| unsafe { image::of(Name::Search(file), environment) });
+    let stand = unsafe {
+        // With the rights of others a program is not traced.
+        if changes_rights(spawned.attributes) {
+            None
+        } else {
+            let Spawned { actions, arguments, environment, .. } = *spawned;
+            Stand::of(CStr::from_ptr(name), searches, !actions.is_null(), arguments, environment)
+        }
+    };
+    let name = if searches { Name::Search(name) } else { Name::Path(name) };
+    handover::before_start(|| match stand {
+        Some(_) => Image::Library,
+        // SAFETY: the program's own arguments.
+        None => unsafe { image::of(name, spawned.environment) },
+    });
+    stand
+}
+
+/// # Safety
+/// Null, or attributes of posix_spawn's.
+unsafe fn changes_rights(attributes: *const c_void) -> bool {
+    const POSIX_SPAWN_RESETIDS: i16 = 1;
+    let mut flags = 0;
+    // SAFETY: the caller's.
+    !attributes.is_null()
+        && unsafe { real::posix_spawnattr_getflags(attributes, &raw mut flags) } == 0
+        && flags & POSIX_SPAWN_RESETIDS != 0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn(
+    child: *mut c_int,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    let spawned = Spawned { actions, attributes, arguments, environment };
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let stand = before_spawn(path, false, &spawned);
+        let (path, arguments) = match &stand {
+            Some(stand) => (stand.path(), stand.arguments().cast_const()),
+            None => (path, arguments),
+        };
+        real::posix_spawn(child, path, actions, attributes, arguments, environment)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawnp(
+    child: *mut c_int,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    let spawned = Spawned { actions, attributes, arguments, environment };
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let stand = before_spawn(file, true, &spawned);
+        let (file, arguments) = match &stand {
+            Some(stand) => (stand.path(), stand.arguments().cast_const()),
+            None => (file, arguments),
+        };
+        real::posix_spawnp(child, file, actions, attributes, arguments, environment)
+    }
 }
 
 /// A program that will be started gets `fd` under another number, though it may close on exec.

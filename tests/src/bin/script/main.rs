@@ -283,7 +283,9 @@ fn run(script: &Arc<Script>, words: &[&str]) -> Result<String> {
         ["fork" | "in" | "user" | "tell" | "hear" | "kill" | "reap" | "leave", ..] => {
             children::run(script, words)
         }
-        ["exec" | "become" | "spawn" | "vspawn" | "system", ..] => programs::run(script, words),
+        ["exec" | "become" | "start" | "spawn" | "vspawn" | "system", ..] => {
+            programs::run(script, words)
+        }
         ["pingpong" | "gather" | "trickle", ..] => exchange::run(script, words),
         ["barepoll" | "bareppoll" | "bareselect" | "bareepwait" | "aiopoll", ..] if BARE => {
             unseen::run(script, words)

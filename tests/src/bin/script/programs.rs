@@ -18,12 +18,12 @@ pub fn run(script: &Script, words: &[&str]) -> Result<String> {
             sys::set_close_on_exec(wires.1, false)?;
             Err(sys::exec(&image(script, wires, how)?))
         }
-        // Another program altogether, which prints a line.
-        ["become", path, name] => {
-            let fd = script.object(name)?.fd.to_string();
-            let environment: Vec<String> =
-                std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
-            Err(sys::exec(&Image::new(&[path.to_owned(), fd], &environment)?))
+        // Another program altogether, which prints lines.
+        ["become", path, name] => Err(sys::exec(&stranger(script, path, name)?)),
+        // The same, by posix_spawn, until it ends.
+        ["start", path, name] => {
+            let child = sys::spawn(&stranger(script, path, name)?)?;
+            Ok(sys::wait_child(child)?.to_string())
         }
         [start @ ("spawn" | "vspawn"), name, ref how @ ..] => {
             let (commands_in, commands_out) = sys::pipe()?;
@@ -135,4 +135,12 @@ pub fn resume(arguments: &[String]) -> Result<Script> {
     }
     sys::write(wires.1, b"ok\n")?;
     Ok(script)
+}
+
+/// The program at `path`, which gets the object's descriptor.
+fn stranger(script: &Script, path: &str, name: &str) -> Result<Image> {
+    let fd = script.object(name)?.fd.to_string();
+    let environment: Vec<String> =
+        std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+    Image::new(&[path.to_owned(), fd], &environment)
 }
