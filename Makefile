@@ -62,7 +62,7 @@ TEST_NEEDS = $(DEMO_NEEDS) $(LAB_NEEDS) musl-gcc:musl-tools python3:python3 curl
 	pg_ctlcluster:postgresql haproxy:haproxy memcached:memcached memcaslap:libmemcached-tools \
 	mariadbd:mariadb-server-core mariadb-slap:mariadb-client \
 	dpdk-testpmd:dpdk-dev ping:iputils-ping sshd:openssh-server rsync:rsync git:git fcgiwrap:fcgiwrap openssl:openssl \
-	systemd-socket-activate:systemd iptables:iptables c++:g++
+	systemd-socket-activate:systemd iptables:iptables c++:g++ valgrind:valgrind
 # Large ones, for make jobs only.
 JOBS_NEEDS = javac:openjdk-17-jdk-headless rabbitmq-server:rabbitmq-server \
 	/usr/lib/python3/dist-packages/pika/__init__.py:python3-pika apache2:apache2 varnishd:varnish \

@@ -124,7 +124,7 @@ CALLS_LEFT = {
         landlock_create_ruleset memfd_secret process_mrelease futex_waitv
         set_mempolicy_home_node map_shadow_stack futex_wake futex_wait futex_requeue
         lsm_get_self_attr lsm_set_self_attr lsm_list_modules statmount listmount mseal uretprobe
-        uprobe mmap munmap process_vm_readv process_vm_writev io_pgetevents
+        uprobe munmap process_vm_readv process_vm_writev io_pgetevents
         cachestat rseq_slice_yield
     """,
     "of files, folders and file systems: refused on a socket, or without effect on its bytes": """

@@ -163,6 +163,8 @@ pub enum Decline {
     Unseen = 13,
     /// Memory with the other guest may come later: it may be offered again.
     Later = 14,
+    /// The library's: how the process is run leaves rings no room (ulimit -f, valgrind).
+    Confined = 15,
 }
 
 impl Decline {
@@ -182,6 +184,7 @@ impl Decline {
             12 => Self::Option,
             13 => Self::Unseen,
             14 => Self::Later,
+            15 => Self::Confined,
             value => return Err(BadMessage::Reason { value }),
         })
     }
@@ -202,6 +205,7 @@ impl Decline {
             Self::OwnCalls => "the program makes system calls on sockets past libc",
             Self::Option => "a socket option that only the kernel can serve",
             Self::Unseen => "bytes went past libc's calls",
+            Self::Confined => "the program runs with a limit on the size of files, or in valgrind",
             Self::Later => "no memory with the other guest now, so it is tried again",
         }
     }

@@ -51,6 +51,7 @@ fn reason(case: &Value) -> Decline {
         "option" => Decline::Option,
         "unseen" => Decline::Unseen,
         "later" => Decline::Later,
+        "confined" => Decline::Confined,
         other => panic!("reason {other}"),
     }
 }

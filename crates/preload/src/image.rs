@@ -92,13 +92,20 @@ pub unsafe fn of(name: Name, environment: *const *const c_char) -> Image {
 /// As `of`.
 pub unsafe fn is_alone(name: Name, environment: *const *const c_char) -> bool {
     // SAFETY: the caller's.
-    let opened = unsafe {
-        if !names_library(environment) {
-            return false;
-        }
-        open(name)
-    };
-    is_injectable(&opened)
+    unsafe { may_inject(environment) && is_injectable(&open(name)) }
+}
+
+/// Whether programs with this environment are to have the library, and be injected if need be. Not so valgrind's own,
+/// which are static: what they have in their memory is another program.
+///
+/// # Safety
+/// As for `environment::variable`.
+unsafe fn may_inject(environment: *const *const c_char) -> bool {
+    // SAFETY: the caller's environment.
+    unsafe {
+        names_library(environment)
+            && environment::variable(environment, b"VALGRIND_LAUNCHER=").is_none()
+    }
 }
 
 /// Whether the program `name`, looked for in PATH if it is to be and has no slash, `is_alone`. Its path is `path` then,
@@ -114,7 +121,7 @@ pub unsafe fn finds_alone(
 ) -> bool {
     let name = name.to_bytes_with_nul();
     // SAFETY: the caller's environment.
-    if name.len() > PATH_BYTES || !unsafe { names_library(environment) } {
+    if name.len() > PATH_BYTES || !unsafe { may_inject(environment) } {
         return false;
     }
     let opened = if searches && !name.contains(&b'/') {

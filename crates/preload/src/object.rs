@@ -43,17 +43,61 @@ pub fn each(visit: Visit, data: *mut c_void) -> bool {
         each_bare(visit, data);
         return true;
     }
-    let iterate = ITERATE.load(Ordering::Relaxed);
-    if iterate.is_null() {
-        return false;
-    }
-    // SAFETY: dl_iterate_phdr has this signature; `visit` gets `data` back.
-    unsafe {
-        let iterate: unsafe extern "C" fn(Visit, *mut c_void) -> c_int =
-            core::mem::transmute(iterate);
-        iterate(visit, data);
-    }
+    let Some(iterate) = iterate() else { return false };
+    // SAFETY: `visit` gets `data` back.
+    unsafe { iterate(visit, data) };
     true
+}
+
+/// struct dl_phdr_info, of which `Object` has the first members.
+const INFO_BYTES: usize = 64;
+
+/// Shows each object to a visitor of the program's, this library last: the runtime of a sanitizer ends a program in which it is
+/// not the first one. What the visitor said.
+///
+/// # Safety
+/// As for dl_iterate_phdr.
+pub unsafe fn each_own_last(visit: Visit, data: *mut c_void) -> c_int {
+    struct Walk {
+        visit: Visit,
+        data: *mut c_void,
+        own: [u64; INFO_BYTES / 8],
+        own_bytes: usize,
+    }
+    unsafe extern "C" fn pass(object: *const Object, bytes: usize, walk: *mut c_void) -> c_int {
+        // SAFETY: what `iterate` got below, and an object of the linker's.
+        unsafe {
+            let walk = &mut *walk.cast::<Walk>();
+            if (*object).base == Dynamic::own().base && bytes <= INFO_BYTES {
+                walk.own_bytes = bytes;
+                let own = walk.own.as_mut_ptr().cast::<u8>();
+                core::ptr::copy_nonoverlapping(object.cast::<u8>(), own, bytes);
+                return 0;
+            }
+            (walk.visit)(object, bytes, walk.data)
+        }
+    }
+    // A sanitizer asks before this library has begun.
+    if ITERATE.load(Ordering::Relaxed).is_null() {
+        start();
+    }
+    let Some(iterate) = iterate() else { return 0 };
+    let mut walk = Walk { visit, data, own: [0; INFO_BYTES / 8], own_bytes: 0 };
+    // SAFETY: as `pass` takes it.
+    let ret = unsafe { iterate(pass, (&raw mut walk).cast()) };
+    if ret != 0 || walk.own_bytes == 0 {
+        return ret;
+    }
+    // SAFETY: the caller's visitor. This library stays.
+    unsafe { visit(walk.own.as_ptr().cast(), walk.own_bytes, data) }
+}
+
+type Iterate = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
+
+fn iterate() -> Option<Iterate> {
+    let iterate = ITERATE.load(Ordering::Relaxed);
+    // SAFETY: dl_iterate_phdr has this signature.
+    (!iterate.is_null()).then(|| unsafe { core::mem::transmute::<*mut c_void, Iterate>(iterate) })
 }
 
 /// What is loaded where there is no dynamic linker, the program first.

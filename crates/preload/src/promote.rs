@@ -14,8 +14,8 @@ use crate::lock::Lock;
 use crate::sys::{self, PollFd, SOL_TCP, call};
 use crate::table::{self, Candidate};
 use crate::{
-    clock, config, handouts, handover, holders, in_flight, life, offer, process, set, settings,
-    tcp, text,
+    clock, config, handouts, handover, holders, in_flight, life, offer, process, residue, set,
+    settings, tcp, text,
 };
 
 /// Of several threads one offers a candidate.
@@ -204,8 +204,15 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         }
         return;
     }
-    if settings::need_tcp(fd) {
-        broker::stays(fd, candidate, Decline::Option);
+    let decline = if settings::need_tcp(fd) {
+        Some(Decline::Option)
+    } else if process::is_translated() || !residue::may_be_made() {
+        Some(Decline::Confined)
+    } else {
+        None
+    };
+    if let Some(reason) = decline {
+        broker::stays(fd, candidate, reason);
         table::take_candidate(fd);
         return;
     }

@@ -117,6 +117,16 @@ fn first_number() -> c_int {
     if top >= 1024 { (top - 64 - BLOCK) as c_int } else { (top / 2) as c_int }
 }
 
+fn bytes(max_class: u8) -> usize {
+    CHANNEL_AT + layout::channel_bytes(max_class)
+}
+
+/// Whether this process may make the largest one, if need be with a higher limit. Who may not does not hand on what
+/// is unread, and gets no ring.
+pub fn may_be_made() -> bool {
+    sys::file_limit() >= bytes(layout::MAX_CLASS) as u64
+}
+
 /// Moves what `conn` knows and has unread into a memfd. Parked for good, both locks held. Gives the
 /// memfd's number. Other processes that share the end have nothing of it any more: who of them
 /// receives finds that it was moved.
@@ -141,7 +151,7 @@ pub fn make(conn: &'static Conn, fd: c_int) -> Option<c_int> {
     }
     // Of the rings only what is unread: the rest was for this program, and not for the next one.
     let unread = receiver.spans(0, receiver.unread_bytes() as usize);
-    let len_bytes = CHANNEL_AT + layout::channel_bytes(max_class);
+    let len_bytes = bytes(max_class);
     let memfd = sys::with_file_of(len_bytes, || {
         let memfd = Memfd::create(len_bytes)?;
         // SAFETY: all of it is mapped while the locks are held.

@@ -290,6 +290,11 @@ fn limits(which: c_int) -> [u64; 2] {
     limits
 }
 
+/// The hard limit on the size of a file that the process writes.
+pub fn file_limit() -> u64 {
+    limits(RLIMIT_FSIZE)[1]
+}
+
 /// Makes a file of `len_bytes`, where the limit on files' sizes allows that or may be raised so far.
 /// Beyond it the kernel would end the program (SIGXFSZ).
 pub fn with_file_of<T>(len_bytes: usize, make: impl FnOnce() -> Option<T>) -> Option<T> {

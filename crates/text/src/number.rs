@@ -74,8 +74,8 @@ pub const fn concern(number: u32, second: Option<u32>) -> Concern {
 pub const fn is_seen(number: u32) -> bool {
     matches!(
         number,
-        // read, write, close, poll, rt_sigaction, rt_sigprocmask, ioctl.
-        0 | 1 | 3 | 7 | 13 | 14 | IOCTL
+        // read, write, close, poll, mmap, rt_sigaction, rt_sigprocmask, ioctl.
+        0 | 1 | 3 | 7 | 9 | 13 | 14 | IOCTL
         // readv, writev, select, dup, dup2.
         | 19 | 20 | 23 | 32 | 33
         // sendfile, socket, connect, accept, sendto, recvfrom, sendmsg, recvmsg, shutdown.

@@ -44,6 +44,7 @@ mod spent;
 mod starved;
 mod strangers;
 mod time;
+mod tools;
 mod unread;
 mod unseen;
 mod vforked;

@@ -1,11 +1,30 @@
-//! epoll sets that several processes use, with bytes unread in a ring: the kernel's list of
+//! epoll sets that several processes or threads use, with bytes unread in a ring: the kernel's list of
 //! registrations counts, whoever changed it, and for as long as anybody holds the socket.
 //!
 //! Holds: epoll(7), epoll_ctl(2).
 
+use yasmin_tests::lab::Knobs;
 use yasmin_tests::script::Duo;
 
+use crate::c::check_all_there;
 use crate::{check, handed};
+
+/// A server's threads around several sets: level, edge, once, exclusive, in two sets, at two numbers, moved between sets.
+#[track_caller]
+fn served(words: &[&str]) {
+    let moods = [Knobs::default(), Knobs::at_once(), Knobs::at_once().chaos(100, 5)];
+    check_all_there("served", &[&["1", "4"], words].concat(), &moods);
+}
+
+#[test]
+fn a_servers_threads_around_several_sets() {
+    served(&[]);
+}
+
+#[test]
+fn a_servers_threads_among_signals_and_forks() {
+    served(&["signals", "forks"]);
+}
 
 /// 100 bytes lie unread at `b`, whose set E has the connection, and P has both by fork.
 fn prepare(duo: &mut Duo, events: &str) {

@@ -2,12 +2,14 @@
 //!
 //! Holds: spec/wire.md 6.6, execve(2), unix(7).
 
-use yasmin_tests::lab::{Knobs, Lab, Mode};
+use std::path::{Path, PathBuf};
+
+use yasmin_tests::lab::{Folder, Knobs, Lab, Mode};
 use yasmin_tests::netns::Net;
 use yasmin_tests::peer;
 use yasmin_tests::script::Duo;
 
-use crate::c::{check_as_by_tcp, check_as_by_tcp_with};
+use crate::c::{check_as_by_tcp, check_as_by_tcp_with, compile_with};
 use crate::check;
 use crate::programs::goes_on;
 
@@ -474,6 +476,13 @@ fn unread_bytes_of_many_that_are_passed_on() {
 /// A static program that reads on, by exec (`become`) or posix_spawn (`start`).
 #[track_caller]
 fn static_program(how: &str, compiler: &str, options: &[&str], has_library: bool) {
+    let folder = Folder::new();
+    let program = compile_reader(&folder, compiler, options);
+    reads_on(how, &program, has_library);
+}
+
+/// A static program that receives 8192 bytes from the descriptor whose number it is given.
+fn compile_reader(folder: &Folder, compiler: &str, options: &[&str]) -> PathBuf {
     const PROGRAM: &str = r#"
         #include <errno.h>
         #include <pthread.h>
@@ -492,14 +501,19 @@ fn static_program(how: &str, compiler: &str, options: &[&str], has_library: bool
             return count == 2 && printf("%zd %d\n", got, got < 0 ? errno : 0) < 0;
         }
     "#;
+    let (source, program) = (folder.path().join("s.c"), folder.path().join("s"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let mut command = std::process::Command::new(compiler);
+    command.args(["-static", "-O1", "-pthread", "-o"]).arg(&program).arg(&source).args(options);
+    assert!(command.status().is_ok_and(|status| status.success()), "{compiler} -static");
+    program
+}
+
+#[track_caller]
+fn reads_on(how: &str, program: &Path, has_library: bool) {
     for unread in [false, true] {
         let lab = Lab::new(Net::Loopback, large_enough());
-        let (source, program) = (lab.folder.path().join("s.c"), lab.folder.path().join("s"));
-        std::fs::write(&source, PROGRAM).unwrap();
-        let mut command = std::process::Command::new(compiler);
-        command.args(["-static", "-O1", "-pthread", "-o"]).arg(&program).arg(&source).args(options);
-        assert!(command.status().is_ok_and(|status| status.success()), "{compiler} -static");
-        let (mode, program) = (lab.mode, program.display().to_string());
+        let mode = lab.mode;
         let mut duo = Duo::new(lab, peer!("script"));
         duo.warm("C");
         duo.b("cloexec C 0");
@@ -507,7 +521,7 @@ fn static_program(how: &str, compiler: &str, options: &[&str], has_library: bool
             duo.a("send C 5000");
         }
         // Not before it runs: what is sent before the exec may lie in the ring.
-        assert_eq!(duo.b(&format!("{how} {program} C")), "begun");
+        assert_eq!(duo.b(&format!("{how} {} C", program.display())), "begun");
         let is_reset = unread && mode == Mode::Ring && !has_library;
         if !is_reset {
             duo.a(&format!("send C {}", if unread { 3192 } else { 8192 }));
@@ -538,4 +552,15 @@ fn a_static_program_with_musl_that_posix_spawn_starts() {
 #[test]
 fn a_static_program_that_cancels_threads() {
     static_program("become", "musl-gcc", &["-DCANCELS"], false);
+}
+
+/// The library is injected into its loader, and sees that another program comes.
+#[test]
+fn a_static_program_that_another_one_loads() {
+    let folder = Folder::new();
+    let program = compile_reader(&folder, "musl-gcc", &["-no-pie"]);
+    let its_name = format!("-DPROGRAM=\"{}\"", program.display());
+    let options = ["-static", "-no-pie", "-Wl,-Ttext-segment=0x10000000", &its_name];
+    let loader = compile_with("musl-gcc", &folder, "loads", &["loads.c"], &options);
+    reads_on("become", &loader, false);
 }

@@ -34,6 +34,7 @@ numbers! {
     WRITE = write;
     CLOSE = close;
     POLL = poll;
+    MMAP = mmap;
     IOCTL = ioctl;
     READV = readv;
     WRITEV = writev;
@@ -135,6 +136,8 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
         FCNTL => {
             table::raw(first as c_int) != 0 || matches!(second as c_int, F_DUPFD | F_DUPFD_CLOEXEC)
         }
+        // Text: see `mapping`.
+        MMAP => bare::is() && third as c_int & mapping::PROT_EXEC != 0,
         VFORK => {
             handover::before_vfork();
             false
@@ -240,6 +243,7 @@ unsafe fn carry_out(
             }
             SENDMSG => return stream::sendmsg(fd, b as *const _, c as c_int),
             RECVMSG => return stream::recvmsg(fd, b as *mut _, c as c_int),
+            MMAP => return mapping::mmap(a, b, c, d, e, f),
             SPLICE => {
                 let (to, len) = (c as c_int, e);
                 return stream::splice(fd, b as *mut i64, to, d as *mut i64, len, f as u32);

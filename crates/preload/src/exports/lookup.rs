@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::object::{self, Dynamic, Object};
+use crate::object::{self, Dynamic, Object, Visit};
 use crate::{real, text};
 
 /// libc's. The version is dlvsym's alone.
@@ -137,4 +137,12 @@ fn behind_own(name: &CStr) -> *mut c_void {
     let mut objects = object::first_ones().skip_while(|dynamic| !dynamic.is_own()).skip(1);
     let found = objects.find_map(|dynamic| dynamic.definition(name));
     found.unwrap_or(nothing as *const () as usize) as *mut c_void
+}
+
+/// # Safety
+/// As for dl_iterate_phdr(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dl_iterate_phdr(visit: Visit, data: *mut c_void) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { object::each_own_last(visit, data) }
 }

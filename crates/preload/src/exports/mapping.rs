@@ -1,10 +1,35 @@
-//! mlockall: what this library maps from then on is not to be locked.
+//! mlockall: what this library maps from then on is not to be locked. mmap, where there is no loader: text of a file that
+//! comes later is another program (Wine's and UPX's loaders are static programs), whose calls nobody sees.
 //!
 //! Storey 7: exports.
 
 use core::ffi::c_int;
 
 use crate::sys::{self, call};
+use crate::{handover, text};
+
+pub const PROT_EXEC: c_int = 4;
+
+/// Of pages that may be run, in a process without libc. A JIT's have no file.
+///
+/// # Safety
+/// As the program called.
+pub unsafe fn mmap(
+    at: usize,
+    len: usize,
+    prot: usize,
+    flags: usize,
+    fd: usize,
+    from: usize,
+) -> isize {
+    const MAP_ANONYMOUS: usize = 0x20;
+    if flags & MAP_ANONYMOUS == 0 {
+        text::turn_careful();
+        handover::nobody_reads();
+    }
+    // SAFETY: the caller's.
+    sys::returned(unsafe { call!(mmap, at, len, prot, flags, fd, from) })
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {

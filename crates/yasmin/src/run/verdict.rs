@@ -88,12 +88,12 @@ fn judge(path: &Path, image: &Image, library: &Image) -> Verdict {
     }
 }
 
-/// The binary that runs in the end: interpreters of scripts are followed, and `env`.
+/// The binary that runs in the end: interpreters of scripts are followed, `env`, and loaders that are called by name.
 fn final_program(path: &Path, arguments: &[OsString]) -> PathBuf {
     let mut path = path.to_owned();
     let mut behind_env = first_program(arguments.iter().map(OsString::as_os_str));
     for _ in 0..MAX_SCRIPTS {
-        if path.file_name() == Some(OsStr::new("env"))
+        if begins_another(&path)
             && let Some(next) = behind_env.take()
         {
             path = next;
@@ -111,6 +111,14 @@ fn final_program(path: &Path, arguments: &[OsString]) -> PathBuf {
         path = PathBuf::from(OsStr::from_bytes(interpreter));
     }
     path
+}
+
+/// Whether it becomes the program that its arguments name.
+fn begins_another(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    matches!(name, b"env" | b"ld.so")
+        || name.starts_with(b"ld-linux")
+        || name.starts_with(b"ld-musl-")
 }
 
 /// What `env` would run: its first argument that is no option and no assignment.
