@@ -219,11 +219,84 @@ fn search(name: &[u8], path: &mut [u8; PATH_BYTES]) -> Opened {
     Opened::Missing
 }
 
+/// Whether the loader of a program with this environment finds the library.
+///
 /// # Safety
 /// As for `environment::variable`.
 unsafe fn names_library(environment: *const *const c_char) -> bool {
     // SAFETY: the caller's environment.
-    unsafe { environment::variable(environment, b"LD_PRELOAD=") }.is_some_and(has_name)
+    unsafe { environment::preloaded(environment) }.and_then(own_path).is_some_and(is_there)
+}
+
+/// The library's path in the value of LD_PRELOAD.
+pub fn own_path(preloaded: &[u8]) -> Option<&[u8]> {
+    environment::paths(preloaded).find(|path| has_name(path))
+}
+
+/// Whether there is such a file for this process. What has no slash the loader looks for.
+#[inline(never)]
+fn is_there(path: &[u8]) -> bool {
+    const R_OK: usize = 4;
+    let mut text = [0u8; PATH_BYTES];
+    match text[..PATH_BYTES - 1].get_mut(..path.len()) {
+        Some(room) if path.contains(&b'/') => {
+            room.copy_from_slice(path);
+            // SAFETY: a C string.
+            unsafe { call!(faccessat, AT_FDCWD, text.as_ptr(), R_OK) == 0 }
+        }
+        _ => true,
+    }
+}
+
+/// Whether the loader of the program `name` would complain about the library, which `environment` names: it is for
+/// another machine, or from here there is no such file (chroot).
+///
+/// # Safety
+/// As `of`.
+pub unsafe fn complains(name: Name, environment: *const *const c_char) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        if is_lost(environment) {
+            return true;
+        }
+        let is_named = environment::preloaded(environment).and_then(own_path).is_some();
+        is_named && matches!(open(name), Opened::File(file) if is_foreign(&file, MAX_SCRIPTS))
+    }
+}
+
+/// Whether `environment` names the library, and from here there is no such file.
+///
+/// # Safety
+/// As for `environment::variable`.
+pub unsafe fn is_lost(environment: *const *const c_char) -> bool {
+    // SAFETY: the caller's environment.
+    let own = unsafe { environment::preloaded(environment) }.and_then(own_path);
+    own.is_some_and(|path| !is_there(path))
+}
+
+/// Whether it, or the interpreter that it names, is for another machine.
+fn is_foreign(file: &File, scripts: usize) -> bool {
+    // So much the kernel looks at.
+    let mut head = [0u8; 256];
+    let len = read_at(file, &mut head, 0);
+    let head = &head[..len];
+    match shebang(head) {
+        Some((interpreter, _)) => {
+            let is_foreign = |name| matches!(open_named(name), Opened::File(file) if is_foreign(&file, scripts - 1));
+            scripts > 0 && is_foreign(interpreter)
+        }
+        None => machine(head).is_some_and(|machine| machine != OURS.machine),
+    }
+}
+
+/// What an ELF file is for, by its first bytes.
+fn machine(head: &[u8]) -> Option<Machine> {
+    let is_elf = head.len() >= 20 && head.starts_with(b"\x7fELF");
+    is_elf.then(|| Machine {
+        is_64: head[4] == 2,
+        little_endian: head[5] == 1,
+        architecture: u16::from_le_bytes([head[18], head[19]]),
+    })
 }
 
 pub fn has_name(text: &[u8]) -> bool {
@@ -262,33 +335,31 @@ fn is_loaded_into(file: &File, scripts: usize) -> bool {
     if let Some((interpreter, _)) = shebang(head) {
         return scripts > 0 && is_loaded_into_interpreter(interpreter, scripts - 1);
     }
-    let is_elf64 = head.len() >= 64 && head.starts_with(b"\x7fELF\x02");
-    if !is_elf64 {
+    let Some(machine) = machine(head).filter(|machine| machine.is_64 && head.len() >= 64) else {
         return false;
-    }
+    };
     // There it does nothing, unless it is injected.
     if stands_alone(file) {
         return false;
     }
     let mut path = [0u8; PATH_BYTES];
-    let machine = Machine {
-        is_64: true,
-        little_endian: head[5] == 1,
-        architecture: u16::from_le_bytes([head[18], head[19]]),
-    };
     let interpreter = interpreter_of(file, head, &mut path);
     yasmin_image::loads(&Program { machine, interpreter }, &OURS).is_ok()
 }
 
 fn is_loaded_into_interpreter(name: &[u8], scripts: usize) -> bool {
+    matches!(open_named(name), Opened::File(file) if is_loaded_into(&file, scripts))
+}
+
+#[inline(never)]
+fn open_named(name: &[u8]) -> Opened {
     let mut path = [0u8; PATH_BYTES];
-    if name.len() >= PATH_BYTES {
-        return false;
-    }
-    path[..name.len()].copy_from_slice(name);
-    match open_at(AT_FDCWD, path.as_ptr().cast()) {
-        Opened::File(file) => is_loaded_into(&file, scripts),
-        _ => false,
+    match path[..PATH_BYTES - 1].get_mut(..name.len()) {
+        Some(room) => {
+            room.copy_from_slice(name);
+            open_at(AT_FDCWD, path.as_ptr().cast())
+        }
+        None => Opened::Missing,
     }
 }
 

@@ -65,8 +65,7 @@ unsafe fn names(
     library: &mut [u8; PATH_BYTES],
 ) -> Option<()> {
     // SAFETY: the caller's.
-    let preloaded = unsafe { environment::variable(environment, b"LD_PRELOAD=") }?;
-    let own = preloaded.split(|byte| b": ".contains(byte)).find(|path| image::has_name(path))?;
+    let own = unsafe { environment::preloaded(environment) }.and_then(image::own_path)?;
     let folder = &own[..own.iter().rposition(|byte| *byte == b'/')? + 1];
     put(library, &[own])?;
     put(injector, &[folder, b"yasmin-inject"])?;

@@ -1,9 +1,10 @@
 //! Programs that are built or run with tools for finding errors, or with limits: as without the library, and such a tool
 //! finds none more.
 //!
-//! Holds: valgrind(1), dl_iterate_phdr(3), setrlimit(2), ld.so(8).
+//! Holds: valgrind(1), dl_iterate_phdr(3), setrlimit(2), ld.so(8), chroot(2), execve(2).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
@@ -68,4 +69,86 @@ fn a_loader_that_is_called_by_name() {
     let program = compiled(&folder, &[]);
     let lab = runs("/lib64/ld-linux-x86-64.so.2", &[&program, "popen"]);
     lab.assert_some_by_ring(lab.bytes_in_all().ring);
+}
+
+const SAYS: &str = "#include <stdio.h>\nint main(void) { puts(\"all there\"); return 0; }";
+
+/// Compiles this C text.
+#[track_caller]
+fn compiled_text(folder: &Folder, name: &str, text: &str, options: &[&str]) -> PathBuf {
+    let (source, program) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
+    std::fs::write(&source, text).unwrap();
+    let mut command = Command::new("cc");
+    let status = command.args(options).arg("-o").arg(&program).arg(&source).status();
+    assert!(status.is_ok_and(|status| status.success()), "cc {options:?}");
+    program
+}
+
+/// From there the library cannot be found, and its loader does not say so.
+#[test]
+fn another_root() {
+    let folder = Folder::new();
+    let program = compiled_text(&folder, "says", SAYS, &[]);
+    let root = folder.path().join("root");
+    let loaded = Command::new("ldd").arg(&program).output().unwrap().stdout;
+    let loaded = String::from_utf8(loaded).unwrap();
+    let files = loaded.split_whitespace().filter(|word| word.starts_with('/'));
+    // Debian's shell needs no other libraries.
+    for file in files.chain(["/bin/sh"]) {
+        let there = root.join(&file[1..]);
+        std::fs::create_dir_all(there.parent().unwrap()).unwrap();
+        std::fs::copy(file, &there).unwrap();
+    }
+    std::fs::copy(&program, root.join("says")).unwrap();
+    let root = root.to_str().expect("a name in UTF-8");
+    runs("/usr/sbin/chroot", &[root, "/says"]);
+    runs("/usr/sbin/chroot", &[root, "/bin/sh", "-c", "/says"]);
+    let within = |how: &str| format!("import os, subprocess; os.chroot({root:?}); os.chdir('/'); {how}");
+    for how in [
+        "os.system('/says')",
+        "subprocess.run(['/says'])",
+        "os.posix_spawn('/says', ['says'], os.environ); os.wait()",
+        "os.execl('/says', 'says')",
+    ] {
+        runs("/usr/bin/python3", &["-c", &within(how)]);
+    }
+}
+
+/// The loader of a program for another machine does not hear of the library, and the next program gets it.
+#[test]
+fn a_program_of_32_bits() {
+    const TEXT: &str = r#"
+        __asm__(".globl _start\n_start: mov %esp, %eax\npush %eax\ncall begins\n");
+        static int calls(int number, int a, const char *b, int c) {
+            __asm__ volatile("int $0x80" : "+a"(number) : "b"(a), "c"(b), "d"(c) : "memory");
+            return number;
+        }
+        __attribute__((regparm(0), used)) void begins(int *stack) {
+            static const char name[] = "LD_PRELOAD=", fine[] = "all there\n", other[] = "preloads\n";
+            int is_named = 0;
+            for (char **entry = (char **)stack + *stack + 2; *entry; entry++) {
+                int at = 0;
+                while (name[at] && (*entry)[at] == name[at])
+                    at++;
+                is_named |= !name[at];
+            }
+            calls(4, 1, is_named ? other : fine, is_named ? sizeof other - 1 : sizeof fine - 1);
+            calls(1, 0, 0, 0);
+        }
+    "#;
+    const OPTIONS: [&str; 6] =
+        ["-m32", "-nostdlib", "-static", "-fno-pic", "-fno-stack-protector", "-O1"];
+    let folder = Folder::new();
+    let program = compiled_text(&folder, "small", TEXT, &OPTIONS);
+    if Command::new(&program).output().is_err() {
+        eprintln!("this kernel runs no programs of 32 bits");
+        return;
+    }
+    let program = program.to_str().expect("a name in UTF-8");
+    let behind =
+        format!("{program}; test \"$LD_PRELOAD\" || test ! \"$YASMIN_SOCKET\" || echo lost");
+    let starts = format!("import os; os.posix_spawn({program:?}, ['x'], os.environ); os.wait()");
+    runs("/bin/sh", &["-c", &behind]);
+    runs("/usr/bin/python3", &["-c", &starts]);
+    runs("/usr/bin/perl", &["-e", &format!("exec {program:?}")]);
 }

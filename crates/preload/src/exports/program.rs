@@ -6,9 +6,25 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use crate::image::{self, Image, Name};
 use crate::inject::{self, Stand, Tracer};
-use crate::{environment, handover, promote, real};
+use crate::{environment, handover, process, promote, real};
 
 type Strings = *const *const c_char;
+
+/// Before this process becomes the program `name`, by `exec` with an environment.
+///
+/// # Safety
+/// As for exec.
+unsafe fn becomes(name: Name, environment: Strings, exec: impl Fn(Strings) -> c_int) -> c_int {
+    // SAFETY: the program's own arguments.
+    let tracer = unsafe { before(name, environment) };
+    // SAFETY: as above.
+    let ret = unsafe { given(name, environment, exec) };
+    if let Some(tracer) = tracer {
+        tracer.cancel();
+    }
+    handover::exec_failed();
+    ret
+}
 
 /// # Safety
 /// As for exec.
@@ -24,12 +40,18 @@ unsafe fn before(name: Name, environment: Strings) -> Option<Tracer> {
     tracer
 }
 
-fn failed(tracer: Option<Tracer>, ret: c_int) -> c_int {
-    if let Some(tracer) = tracer {
-        tracer.cancel();
+/// Hands `to` the environment for the program `name`: a loader that would complain about this library does not hear of it.
+///
+/// # Safety
+/// As for exec.
+unsafe fn given<R>(name: Name, environment: Strings, to: impl FnOnce(Strings) -> R) -> R {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if !process::is_sandboxed() && image::complains(name, environment) {
+            return environment::without(environment, image::has_name, to);
+        }
     }
-    handover::exec_failed();
-    ret
+    to(environment)
 }
 
 #[unsafe(no_mangle)]
@@ -38,29 +60,26 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the program's own arguments.
-    unsafe {
-        let tracer = before(Name::Path(path), environment);
-        failed(tracer, real::execve(path, arguments, environment))
-    }
+    // SAFETY: the program\'s own arguments.
+    let exec = |environment| unsafe { real::execve(path, arguments, environment) };
+    // SAFETY: as above.
+    unsafe { becomes(Name::Path(path), environment, exec) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: the program's own arguments.
-    unsafe {
-        let tracer = before(Name::Path(path), environment::own());
-        failed(tracer, real::execv(path, arguments))
-    }
+    // SAFETY: the program\'s own arguments.
+    let exec = |environment| unsafe { real::execve(path, arguments, environment) };
+    // SAFETY: as above.
+    unsafe { becomes(Name::Path(path), environment::own(), exec) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: the program's own arguments.
-    unsafe {
-        let tracer = before(Name::Search(file), environment::own());
-        failed(tracer, real::execvp(file, arguments))
-    }
+    // SAFETY: the program\'s own arguments.
+    let exec = |environment| unsafe { real::execvpe(file, arguments, environment) };
+    // SAFETY: as above.
+    unsafe { becomes(Name::Search(file), environment::own(), exec) }
 }
 
 #[unsafe(no_mangle)]
@@ -69,20 +88,18 @@ unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the program's own arguments.
-    unsafe {
-        let tracer = before(Name::Search(file), environment);
-        failed(tracer, real::execvpe(file, arguments, environment))
-    }
+    // SAFETY: the program\'s own arguments.
+    let exec = |environment| unsafe { real::execvpe(file, arguments, environment) };
+    // SAFETY: as above.
+    unsafe { becomes(Name::Search(file), environment, exec) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    // SAFETY: the program's own arguments.
-    unsafe {
-        let tracer = before(Name::Open(fd), environment);
-        failed(tracer, real::fexecve(fd, arguments, environment))
-    }
+    // SAFETY: the program\'s own arguments.
+    let exec = |environment| unsafe { real::fexecve(fd, arguments, environment) };
+    // SAFETY: as above.
+    unsafe { becomes(Name::Open(fd), environment, exec) }
 }
 
 #[unsafe(no_mangle)]
@@ -93,22 +110,30 @@ pub unsafe extern "C" fn execveat(
     environment: Strings,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the program's own arguments.
-    unsafe {
-        let tracer = before(Name::At { folder, path }, environment);
-        failed(tracer, real::execveat(folder, path, arguments, environment, flags))
-    }
+    // SAFETY: the program\'s own arguments.
+    let exec = |environment| unsafe { real::execveat(folder, path, arguments, environment, flags) };
+    // SAFETY: as above.
+    unsafe { becomes(Name::At { folder, path }, environment, exec) }
 }
 
 /// Before execl and its kin, whose arguments are as many as the program likes.
 pub extern "C" fn before_execl(path: *const c_char) {
-    // SAFETY: the program's own arguments.
-    unsafe { before(Name::Path(path), environment::own()) };
+    before_by_own(Name::Path(path));
 }
 
 pub extern "C" fn before_execlp(file: *const c_char) {
+    before_by_own(Name::Search(file));
+}
+
+/// With the program's own environment, which libc hands on. (execle's lies somewhere among its arguments.)
+fn before_by_own(name: Name) {
     // SAFETY: the program's own arguments.
-    unsafe { before(Name::Search(file), environment::own()) };
+    unsafe {
+        before(name, environment::own());
+        if !process::is_sandboxed() && image::complains(name, environment::own()) {
+            environment::change_own(image::has_name);
+        }
+    }
 }
 
 /// What posix_spawn and posix_spawnp are given besides the program's name.
@@ -170,7 +195,9 @@ unsafe extern "C" fn posix_spawn(
             Some(stand) => (stand.path(), stand.arguments().cast_const()),
             None => (path, arguments),
         };
-        real::posix_spawn(child, path, actions, attributes, arguments, environment)
+        given(Name::Path(path), environment, |environment| {
+            real::posix_spawn(child, path, actions, attributes, arguments, environment)
+        })
     }
 }
 
@@ -191,7 +218,9 @@ unsafe extern "C" fn posix_spawnp(
             Some(stand) => (stand.path(), stand.arguments().cast_const()),
             None => (file, arguments),
         };
-        real::posix_spawnp(child, file, actions, attributes, arguments, environment)
+        given(Name::Search(file), environment, |environment| {
+            real::posix_spawnp(child, file, actions, attributes, arguments, environment)
+        })
     }
 }
 
@@ -213,6 +242,12 @@ pub extern "C" fn before_prctl(option: c_int, mode: c_long, filter: c_long) {
 /// Before system, popen and wordexp.
 pub extern "C" fn before_shell() {
     let shell = Name::Path(c"/bin/sh".as_ptr());
+    // SAFETY: the program's own environment.
+    unsafe {
+        if !process::is_sandboxed() && image::is_lost(environment::own()) {
+            environment::change_own(image::has_name);
+        }
+    }
     // SAFETY: C strings; without a command system only asks whether there is a shell.
     handover::before_start(|| -> Image { unsafe { image::of(shell, environment::own()) } });
 }
