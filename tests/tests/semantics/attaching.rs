@@ -40,6 +40,15 @@ fn storm(whats: &[&str]) {
     }
 }
 
+/// Processes pass both ends of connections to each other, all the time.
+#[test]
+fn rounds_of_passing() {
+    let at_once = || Knobs { promote_wait_ms: Some(20), ..Knobs::at_once() };
+    for knobs in [Knobs::default(), at_once(), at_once().chaos(100, 3)] {
+        check_all_there("rounds", &["1", "4"], &[knobs]);
+    }
+}
+
 #[test]
 fn a_storm_of_passing() {
     storm(&["pass"]);

@@ -103,7 +103,8 @@ fn another_root() {
     let root = root.to_str().expect("a name in UTF-8");
     runs("/usr/sbin/chroot", &[root, "/says"]);
     runs("/usr/sbin/chroot", &[root, "/bin/sh", "-c", "/says"]);
-    let within = |how: &str| format!("import os, subprocess; os.chroot({root:?}); os.chdir('/'); {how}");
+    let within =
+        |how: &str| format!("import os, subprocess; os.chroot({root:?}); os.chdir('/'); {how}");
     for how in [
         "os.system('/says')",
         "subprocess.run(['/says'])",
