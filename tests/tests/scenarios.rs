@@ -129,11 +129,13 @@ fn every_scenario_file_names_what_it_holds() {
 }
 
 /// Manual pages that scenarios hold the library to: it must do as the kernel and libc do.
-const PAGES: [&str; 45] = [
+const PAGES: [&str; 50] = [
     "accept(2)",
+    "chroot(2)",
     "clone(2)",
     "close(2)",
     "connect(2)",
+    "dl_iterate_phdr(3)",
     "dlopen(3)",
     "dlsym(3)",
     "dup(2)",
@@ -146,6 +148,7 @@ const PAGES: [&str; 45] = [
     "getrlimit(2)",
     "getsockopt(2)",
     "io_submit(2)",
+    "ld.so(8)",
     "libyasmin(7)",
     "mlockall(2)",
     "pid_namespaces(7)",
@@ -163,6 +166,7 @@ const PAGES: [&str; 45] = [
     "send(2)",
     "sendfile(2)",
     "sendmmsg(2)",
+    "setrlimit(2)",
     "shutdown(2)",
     "sigaction(2)",
     "siglongjmp(3)",
@@ -173,6 +177,7 @@ const PAGES: [&str; 45] = [
     "system(3)",
     "tcp(7)",
     "unix(7)",
+    "valgrind(1)",
     "vfork(2)",
     "wordexp(3)",
 ];
