@@ -10,7 +10,8 @@ use crate::{handover, text};
 
 pub const PROT_EXEC: c_int = 4;
 
-/// Of pages that may be run, in a process without libc. A JIT's have no file.
+/// Of pages that may be run, in a process without libc. A JIT's have no file, or one that it shares with
+/// itself, to write there.
 ///
 /// # Safety
 /// As the program called.
@@ -22,8 +23,10 @@ pub unsafe fn mmap(
     fd: usize,
     from: usize,
 ) -> isize {
+    const MAP_TYPE: usize = 0xf;
+    const MAP_PRIVATE: usize = 2;
     const MAP_ANONYMOUS: usize = 0x20;
-    if flags & MAP_ANONYMOUS == 0 {
+    if flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE {
         text::turn_careful();
         handover::nobody_reads();
     }

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use crate::image::{self, Image, Name};
 use crate::inject::{self, Stand, Tracer};
-use crate::{environment, handover, process, promote, real};
+use crate::{environment, handover, memory, process, promote, real};
 
 type Strings = *const *const c_char;
 
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the program\'s own arguments.
+    // SAFETY: the program's own arguments.
     let exec = |environment| unsafe { real::execve(path, arguments, environment) };
     // SAFETY: as above.
     unsafe { becomes(Name::Path(path), environment, exec) }
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn execve(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: the program\'s own arguments.
+    // SAFETY: the program's own arguments.
     let exec = |environment| unsafe { real::execve(path, arguments, environment) };
     // SAFETY: as above.
     unsafe { becomes(Name::Path(path), environment::own(), exec) }
@@ -76,7 +76,7 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: the program\'s own arguments.
+    // SAFETY: the program's own arguments.
     let exec = |environment| unsafe { real::execvpe(file, arguments, environment) };
     // SAFETY: as above.
     unsafe { becomes(Name::Search(file), environment::own(), exec) }
@@ -88,7 +88,7 @@ unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the program\'s own arguments.
+    // SAFETY: the program's own arguments.
     let exec = |environment| unsafe { real::execvpe(file, arguments, environment) };
     // SAFETY: as above.
     unsafe { becomes(Name::Search(file), environment, exec) }
@@ -96,7 +96,7 @@ unsafe extern "C" fn execvpe(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    // SAFETY: the program\'s own arguments.
+    // SAFETY: the program's own arguments.
     let exec = |environment| unsafe { real::fexecve(fd, arguments, environment) };
     // SAFETY: as above.
     unsafe { becomes(Name::Open(fd), environment, exec) }
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn execveat(
     environment: Strings,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the program\'s own arguments.
+    // SAFETY: the program's own arguments.
     let exec = |environment| unsafe { real::execveat(folder, path, arguments, environment, flags) };
     // SAFETY: as above.
     unsafe { becomes(Name::At { folder, path }, environment, exec) }
@@ -150,8 +150,8 @@ struct Spawned {
 unsafe fn before_spawn(name: *const c_char, searches: bool, spawned: &Spawned) -> Option<Stand> {
     // SAFETY: the program's own arguments.
     let stand = unsafe {
-        // With the rights of others a program is not traced.
-        if changes_rights(spawned.attributes) {
+        // With the rights of others a program is not traced. Of a bad name the kernel tells.
+        if changes_rights(spawned.attributes) || memory::get(name).is_none() {
             None
         } else {
             let Spawned { actions, arguments, environment, .. } = *spawned;
