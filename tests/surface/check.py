@@ -116,7 +116,7 @@ CALLS_LEFT = {
         io_setup io_destroy io_getevents io_cancel get_thread_area lookup_dcookie epoll_ctl_old
         epoll_wait_old remap_file_pages set_tid_address restart_syscall semtimedop timer_create
         timer_settime timer_gettime timer_getoverrun timer_delete clock_settime clock_gettime
-        clock_getres clock_nanosleep exit_group tgkill utimes vserver mbind set_mempolicy
+        clock_getres clock_nanosleep tgkill utimes vserver mbind set_mempolicy
         get_mempolicy mq_unlink kexec_load waitid add_key request_key keyctl ioprio_set ioprio_get
         migrate_pages set_robust_list get_robust_list move_pages rt_tgsigqueueinfo
         perf_event_open prlimit64 clock_adjtime getcpu kcmp sched_setattr sched_getattr

@@ -129,7 +129,7 @@ fn every_scenario_file_names_what_it_holds() {
 }
 
 /// Manual pages that scenarios hold the library to: it must do as the kernel and libc do.
-const PAGES: [&str; 50] = [
+const PAGES: [&str; 51] = [
     "accept(2)",
     "chroot(2)",
     "clone(2)",
@@ -144,6 +144,7 @@ const PAGES: [&str; 50] = [
     "epoll_ctl(2)",
     "epoll_wait(2)",
     "execve(2)",
+    "exit_group(2)",
     "fork(2)",
     "getrlimit(2)",
     "getsockopt(2)",

@@ -57,7 +57,7 @@ const fn numbered(kind: Kind, before: &'static [u8], next: &'static [u8]) -> Sha
 }
 
 /// What no compiler of another language writes: arguments in rbx, or all of them above the return address.
-const SHAPES: [Shape; 12] = [
+const SHAPES: [Shape; 13] = [
     SYSCALL6,
     // rawVforkSyscall: mov rax, [rsp + 8]; pop r12; syscall; push r12; cmp rax, -4095
     call(b"\x48\x8b\x44\x24\x08\x41\x5c", b"\x41\x54\x48\x3d\x01\xf0\xff\xff", 0),
@@ -92,6 +92,8 @@ const SHAPES: [Shape; 12] = [
     call(b"\x8b\x54\x24\x18\x44\x8b\x54\x24\x1c\x49\xc7\xc0\0\0\0\0\xb8\x19\x01\0\0", STORE, 1),
     // runtime.rt_sigaction: mov r10, [rsp + 32]; mov eax, 13
     numbered(Kind::Call, b"\x4c\x8b\x54\x24\x20\xb8\x0d\0\0\0", STORE),
+    // runtime.exit: mov edi, [rsp + 8]; mov eax, 231; syscall; ret
+    numbered(Kind::Call, b"\x8b\x7c\x24\x08\xb8\xe7\0\0\0", b"\xc3"),
     // runtime.clone: mov eax, 56; syscall; cmp rax, 0
     numbered(Kind::Thread, b"\xb8\x38\0\0\0", b"\x48\x83\xf8\0"),
 ];

@@ -82,8 +82,8 @@ pub const fn is_seen(number: u32) -> bool {
         | 40..=48
         // getsockname, getpeername, setsockopt, getsockopt, clone, fork, vfork, execve, fcntl, mlockall, prctl.
         | 51 | 52 | 54..=59 | FCNTL | 151 | 157
-        // io_submit, epoll_create, epoll_wait, epoll_ctl, pselect6, ppoll, unshare, splice, epoll_pwait.
-        | 209 | 213 | 232 | 233 | 270 | 271 | 272 | 275 | 281
+        // io_submit, epoll_create, exit_group, epoll_wait, epoll_ctl, pselect6, ppoll, unshare, splice, epoll_pwait.
+        | 209 | 213 | 231 | 232 | 233 | 270 | 271 | 272 | 275 | 281
         // accept4, epoll_create1, dup3, recvmmsg, sendmmsg, seccomp, execveat, preadv2, pwritev2.
         | 288 | 291 | 292 | 299 | 307 | 317 | 322 | 327 | 328
         // io_uring_setup, clone3, close_range, pidfd_getfd, epoll_pwait2.

@@ -239,6 +239,19 @@ fn injection_leaves_no_trace() {
     }
 }
 
+/// os.Exit is no function of libc's either.
+#[test]
+fn go_that_ends_with_unread_bytes() {
+    for with_libc in [true, false] {
+        let lab = Lab::new(Net::Loopback, Knobs::at_once());
+        let Some(program) = go(lab.folder.path(), &["exits.go"], &[], with_libc) else { return };
+        let mut process = Process::start("exits", &mut lab.run_command(&program), &lab.registry);
+        process.expect("all there");
+        process.finish();
+        lab.assert_some_by_ring(carried(&lab).ring);
+    }
+}
+
 /// Its connections are right, and stay TCP, and the user is told so in one line.
 #[track_caller]
 fn told_and_plain(sources: &[&str], options: &[&str], told: &str) {

@@ -1,6 +1,6 @@
 //! Programs that are linked with musl statically: no loader gives them the library, yet all of their calls go by it.
 //!
-//! Holds: fork(2), vfork(2), clone(2), execve(2), posix_spawn(3), system(3), mlockall(2), recv(2), send(2).
+//! Holds: fork(2), exit_group(2), vfork(2), clone(2), execve(2), posix_spawn(3), system(3), mlockall(2), recv(2), send(2).
 
 use yasmin_tests::lab::{Knobs, Lab};
 use yasmin_tests::netns::Net;
@@ -37,6 +37,12 @@ fn a_program_that_posix_spawn_starts() {
 #[test]
 fn unread_bytes_that_the_next_program_reads() {
     check_all_there_alone("shells", &["system"], &moods());
+}
+
+/// A forked child's end, by exit_group, is seen.
+#[test]
+fn an_end_with_unread_bytes() {
+    check_all_there_alone("exits", &[], &moods());
 }
 
 #[test]

@@ -84,6 +84,7 @@ numbers! {
     SECCOMP = seccomp;
     UNSHARE = unshare;
     MLOCKALL = mlockall;
+    EXIT_GROUP = exit_group;
 }
 
 const SECCOMP_SET_MODE_STRICT: c_long = 0;
@@ -138,6 +139,10 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
         }
         // Text: see `mapping`.
         MMAP => bare::is() && third as c_int & mapping::PROT_EXEC != 0,
+        EXIT_GROUP => {
+            fork::exits();
+            false
+        }
         VFORK => {
             handover::before_vfork();
             false
