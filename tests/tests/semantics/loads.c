@@ -1,6 +1,6 @@
 /*
- * A static program that loads another one, PROGRAM, into its memory and becomes it without exec, as Wine's loader and
- * packed programs do. To be linked where PROGRAM is not.
+ * A static program that loads another one, PROGRAM, into its memory and becomes it without exec.
+ * To be linked where PROGRAM is not.
  */
 #include <elf.h>
 #include <fcntl.h>
