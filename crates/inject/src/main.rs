@@ -1,4 +1,4 @@
-//! yasmin-inject: gives a Go program without libc `libyasmin.so` before its first instruction.
+//! yasmin-inject: gives a program without libc, or without a loader, `libyasmin.so` before its first instruction.
 //!
 //!     yasmin-inject THREAD LIBRARY >PIPE
 //!     yasmin-inject --exec PROGRAM ARGUMENTS...

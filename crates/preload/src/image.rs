@@ -282,8 +282,8 @@ fn is_foreign(file: &File, scripts: usize) -> bool {
     let head = &head[..len];
     match shebang(head) {
         Some((interpreter, _)) => {
-            let is_foreign = |name| matches!(open_named(name), Opened::File(file) if is_foreign(&file, scripts - 1));
-            scripts > 0 && is_foreign(interpreter)
+            scripts > 0
+                && matches!(open_named(interpreter), Opened::File(file) if is_foreign(&file, scripts - 1))
         }
         None => machine(head).is_some_and(|machine| machine != OURS.machine),
     }

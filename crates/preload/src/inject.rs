@@ -51,25 +51,24 @@ pub unsafe fn before_exec(name: Name, environment: Strings) -> Option<Tracer> {
 unsafe fn attend(environment: Strings) -> Option<Tracer> {
     let (mut injector, mut library) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
     // SAFETY: the caller's.
-    unsafe { names(environment, &mut injector, &mut library) }?;
+    let own = unsafe { name_injector(environment, &mut injector) }?;
+    put(&mut library, &[own])?;
     start(&injector, &library)
 }
 
-/// The paths of the injector and of the library, with a NUL.
+/// The injector's path, with a NUL, beside the library's, which is given.
 ///
 /// # Safety
 /// As for `environment::variable`.
-unsafe fn names(
+unsafe fn name_injector<'a>(
     environment: Strings,
     injector: &mut [u8; PATH_BYTES],
-    library: &mut [u8; PATH_BYTES],
-) -> Option<()> {
+) -> Option<&'a [u8]> {
     // SAFETY: the caller's.
     let own = unsafe { environment::preloaded(environment) }.and_then(image::own_path)?;
     let folder = &own[..own.iter().rposition(|byte| *byte == b'/')? + 1];
-    put(library, &[own])?;
     put(injector, &[folder, b"yasmin-inject"])?;
-    Some(())
+    Some(own)
 }
 
 /// What is started in the place of a program that `is_alone`: `yasmin-inject --exec PATH ARGUMENTS...`, which becomes it
@@ -83,7 +82,6 @@ pub struct Stand {
 #[repr(C)]
 struct Paths {
     injector: [u8; PATH_BYTES],
-    library: [u8; PATH_BYTES],
     path: [u8; PATH_BYTES],
 }
 
@@ -92,7 +90,7 @@ impl Stand {
     /// `searches`: as posix_spawnp. `moves`: the new process may look for relative paths elsewhere.
     ///
     /// # Safety
-    /// As for posix_
+    /// As for posix_spawn.
     pub unsafe fn of(
         name: &CStr,
         searches: bool,
@@ -118,7 +116,7 @@ impl Stand {
             if !image::finds_alone(name, searches, environment, &mut paths.path) {
                 return None;
             }
-            names(environment, &mut paths.injector, &mut paths.library)?;
+            name_injector(environment, &mut paths.injector)?;
         }
         let is_elsewhere = moves && paths.path[0] != b'/';
         // SAFETY: a C string.

@@ -1,5 +1,5 @@
 //! mlockall: what this library maps from then on is not to be locked. mmap, where there is no loader: text of a file that
-//! comes later is another program (Wine's and UPX's loaders are static programs), whose calls nobody sees.
+//! comes later is another program, whose calls nobody sees.
 //!
 //! Storey 7: exports.
 

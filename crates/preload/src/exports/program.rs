@@ -145,26 +145,39 @@ struct Spawned {
     environment: Strings,
 }
 
+/// Starts the program `name`, which posix_spawnp `searches` for.
+///
 /// # Safety
 /// As for posix_spawn.
-unsafe fn before_spawn(name: *const c_char, searches: bool, spawned: &Spawned) -> Option<Stand> {
+unsafe fn starts(
+    child: *mut c_int,
+    name: *const c_char,
+    searches: bool,
+    spawned: &Spawned,
+) -> c_int {
+    let Spawned { actions, attributes, arguments, environment } = *spawned;
+    let program = if searches { Name::Search(name) } else { Name::Path(name) };
     // SAFETY: the program's own arguments.
-    let stand = unsafe {
+    unsafe {
         // With the rights of others a program is not traced. Of a bad name the kernel tells.
-        if changes_rights(spawned.attributes) || memory::get(name).is_none() {
+        let stand = if changes_rights(attributes) || memory::get(name).is_none() {
             None
         } else {
-            let Spawned { actions, arguments, environment, .. } = *spawned;
             Stand::of(CStr::from_ptr(name), searches, !actions.is_null(), arguments, environment)
+        };
+        handover::before_start(|| match stand {
+            Some(_) => Image::Library,
+            None => image::of(program, environment),
+        });
+        if let Some(stand) = stand {
+            let (path, arguments) = (stand.path(), stand.arguments().cast_const());
+            return real::posix_spawn(child, path, actions, attributes, arguments, environment);
         }
-    };
-    let name = if searches { Name::Search(name) } else { Name::Path(name) };
-    handover::before_start(|| match stand {
-        Some(_) => Image::Library,
-        // SAFETY: the program's own arguments.
-        None => unsafe { image::of(name, spawned.environment) },
-    });
-    stand
+        let start = if searches { real::posix_spawnp } else { real::posix_spawn };
+        given(program, environment, |environment| {
+            start(child, name, actions, attributes, arguments, environment)
+        })
+    }
 }
 
 /// # Safety
@@ -189,16 +202,7 @@ unsafe extern "C" fn posix_spawn(
 ) -> c_int {
     let spawned = Spawned { actions, attributes, arguments, environment };
     // SAFETY: the program's own arguments.
-    unsafe {
-        let stand = before_spawn(path, false, &spawned);
-        let (path, arguments) = match &stand {
-            Some(stand) => (stand.path(), stand.arguments().cast_const()),
-            None => (path, arguments),
-        };
-        given(Name::Path(path), environment, |environment| {
-            real::posix_spawn(child, path, actions, attributes, arguments, environment)
-        })
-    }
+    unsafe { starts(child, path, false, &spawned) }
 }
 
 #[unsafe(no_mangle)]
@@ -212,16 +216,7 @@ unsafe extern "C" fn posix_spawnp(
 ) -> c_int {
     let spawned = Spawned { actions, attributes, arguments, environment };
     // SAFETY: the program's own arguments.
-    unsafe {
-        let stand = before_spawn(file, true, &spawned);
-        let (file, arguments) = match &stand {
-            Some(stand) => (stand.path(), stand.arguments().cast_const()),
-            None => (file, arguments),
-        };
-        given(Name::Search(file), environment, |environment| {
-            real::posix_spawnp(child, file, actions, attributes, arguments, environment)
-        })
-    }
+    unsafe { starts(child, file, true, &spawned) }
 }
 
 /// A program that will be started gets `fd` under another number, though it may close on exec.
