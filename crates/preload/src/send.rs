@@ -319,10 +319,20 @@ impl Locked<'_, '_> {
     /// Whether nothing was sent by TCP for so long that these bytes should be: what stands on the
     /// way and remembers connections (address translation, load balancers) would forget this one,
     /// and a way that is cut would show itself to nobody.
+    ///
+    /// TCP is not silent while bytes are unacknowledged, for it sends them again and again. More would
+    /// wait behind them, and the peer for those, with nothing under way that its own time-out could end.
     fn is_tcp_silent(&self) -> bool {
         let tx = &self.io.conn.tx;
-        let gone = clock::ticks().wrapping_sub(tx.tcp_sent_at.load(Ordering::Relaxed));
-        gone > clock::us(TCP_AGAIN_US)
+        let now = clock::ticks();
+        if now.wrapping_sub(tx.tcp_sent_at.load(Ordering::Relaxed)) <= clock::us(TCP_AGAIN_US) {
+            return false;
+        }
+        let is_under_way = tcp::unacknowledged(self.io.fd) > 0;
+        if is_under_way {
+            tx.tcp_sent_at.store(now, Ordering::Relaxed);
+        }
+        !is_under_way
     }
 }
 

@@ -58,6 +58,11 @@ pub fn unread(fd: c_int) -> usize {
     queue(fd, FIONREAD).unwrap_or(0) as usize
 }
 
+/// Bytes that the peer's kernel did not acknowledge, those included that were not sent yet.
+pub fn unacknowledged(fd: c_int) -> u64 {
+    queue(fd, SIOCOUTQ).unwrap_or(0)
+}
+
 fn queue(fd: c_int, request: usize) -> Option<u64> {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes one int.

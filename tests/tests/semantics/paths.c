@@ -4,10 +4,12 @@
  *   paths listen SECONDS
  *   paths connect ADDRESS PORT SECONDS
  *   paths cut ADDRESS PORT SECONDS
+ *   paths drain ADDRESS PORT SECONDS
  *
  * So long, both ends exchange messages awake; then one of them sleeps, as bytes by TCP need. To be
  * cut, the connector has a user time-out of two seconds. It says when it may be, goes on, and says
- * how that ended.
+ * how that ended. To drain, it receives awake what the listener sends for some seconds and longer,
+ * and says when the way may be cut.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -75,6 +77,29 @@ static void until_cut(int s)
 	exit(0);
 }
 
+enum { POURED = 40000, BEFORE_CUT = 1000, NAP_US = 100 };
+
+static void pour(int s)
+{
+	for (int i = 0; i < POURED; i++) {
+		put(s, 'w');
+		usleep(NAP_US);
+	}
+}
+
+static void drain(int s)
+{
+	put(s, 'd');
+	for (int i = 0; i < POURED; i++) {
+		if (i == BEFORE_CUT)
+			printf("cut\n");
+		if (next(s) != 'w')
+			die("another byte");
+	}
+	printf("drained\n");
+	exit(0);
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
@@ -91,6 +116,8 @@ int main(int argc, char **argv)
 		int a = accept(s, 0, 0);
 		while ((c = next(a)) == 'p')
 			put(a, c);
+		if (c == 'd')
+			pour(a);
 		/* The connector sleeps by now. */
 		usleep(200000);
 		put(a, 'e');
@@ -113,6 +140,8 @@ int main(int argc, char **argv)
 	}
 	if (is_cut)
 		until_cut(s);
+	if (!strcmp(argv[1], "drain"))
+		drain(s);
 	put(s, 'e');
 	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
 	if (recv(s, &byte, 1, 0) != 1)

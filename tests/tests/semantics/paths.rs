@@ -81,6 +81,31 @@ fn a_way_that_is_cut() {
     }
 }
 
+/// What only goes one way goes on by ring where nothing comes back any more: of the bytes that go by TCP each
+/// second, the first is never acknowledged, and no other one waits behind it. (TCP alone stops there.)
+#[test]
+fn a_way_back_that_is_cut() {
+    if !netns::allowed() {
+        eprintln!("skipped: namespaces need root");
+        return;
+    }
+    let lab = Lab::new(Net::Netns, Knobs::at_once());
+    if !lab.proves() {
+        return;
+    }
+    let folder = Folder::new();
+    let program = compile(&folder, "paths", &["paths.c"], &[]);
+    let mut listener = lab.start("listener", &lab.a, &program, &["listen".into(), "1".into()]);
+    let port = listener.expect("port");
+    let words = ["drain".to_owned(), lab.a.v4.to_string(), port, "1".to_owned()];
+    let mut connector = lab.start("connector", &lab.b, &program, &words);
+    assert_eq!(connector.next_line().as_deref(), Some("cut"));
+    if set_up(&lab.a, "iptables -A INPUT -p tcp -j DROP") {
+        assert_eq!(connector.next_line().as_deref(), Some("drained"));
+        connector.finish();
+    }
+}
+
 /// Neither end knows the other's addresses.
 #[test]
 fn addresses_that_are_translated_on_both_ends() {
