@@ -93,6 +93,15 @@ fn address(text: &Text<'_>, at: usize) -> u64 {
     text.address.wrapping_add(at as u64)
 }
 
+/// From where and to where instructions may be looked at, at most, to learn what leads to the two bytes at `at`.
+pub(crate) fn extent(text: &Text<'_>, at: usize) -> (usize, usize) {
+    let function = text.unwind.and_then(|unwind| unwind.function(address(text, at)));
+    match function.and_then(|function| within(text, function)) {
+        Some((start, end)) if at - start <= LONGEST => (start, end.min(at + LONGEST)),
+        _ => (at.saturating_sub(BEFORE), at + SHORT_JUMP),
+    }
+}
+
 /// What leads to the two bytes at `at`, which `next` found.
 pub(crate) fn way<'a>(text: &Text<'a>, at: usize) -> Way<'a> {
     let address = address(text, at);
@@ -321,13 +330,37 @@ fn jumps_into(
 /// All bytes that could be long jumps: where they begin, and where they lead, both counted from the code's first
 /// byte.
 pub(crate) fn long_jumps(code: &[u8]) -> impl Iterator<Item = (usize, i64)> {
-    code.windows(LONGEST_JUMP).enumerate().filter_map(|(from, bytes)| {
+    const WORD: usize = size_of::<u64>();
+    let (words, rest) = code.as_chunks::<WORD>();
+    let in_words = words.iter().enumerate().flat_map(|(nth, word)| {
+        let word = u64::from_le_bytes(*word);
+        ones(marks(word, 0xe9) | marks(word, 0x0f)).map(move |bit| nth * WORD + bit / 8)
+    });
+    let behind = code.len() - rest.len();
+    in_words.chain(behind..code.len()).filter_map(|from| {
+        let bytes: &[u8; LONGEST_JUMP] = code.get(from..)?.first_chunk()?;
         if bytes[0] != 0xe9 && !(bytes[0] == 0x0f && bytes[1] & 0xf0 == 0x80) {
             return None;
         }
         let len = if bytes[0] == 0xe9 { 5 } else { 6 };
         let distance = [bytes[len - 4], bytes[len - 3], bytes[len - 2], bytes[len - 1]];
         Some((from, from as i64 + len as i64 + i64::from(i32::from_le_bytes(distance))))
+    })
+}
+
+/// The highest bit of each byte of `word` that is `byte`.
+const fn marks(word: u64, byte: u8) -> u64 {
+    const LOW: u64 = u64::from_ne_bytes([0x7f; 8]);
+    let differs = word ^ u64::from_ne_bytes([byte; 8]);
+    !(((differs & LOW) + LOW) | differs | LOW)
+}
+
+/// Which bits are set, the lowest first.
+fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(lowest)
     })
 }
 
@@ -346,4 +379,29 @@ pub(crate) fn may_begin(text: &Text<'_>, at: usize) -> bool {
         from += one.len_bytes;
     }
     from == at
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::long_jumps;
+
+    proptest! {
+        /// By every byte, as bytes that are much like jumps come.
+        #[test]
+        fn long_jumps_are_found_at_every_place(
+            code in prop::collection::vec(prop_oneof![Just(0x0f), Just(0xe9), Just(0x84), any::<u8>()], 0..64)
+        ) {
+            let found: Vec<_> = long_jumps(&code).map(|(from, _)| from).collect();
+            let is_jump = |bytes: &[u8]| bytes[0] == 0xe9 || bytes[0] == 0x0f && (0x80..0x90).contains(&bytes[1]);
+            let places = code.windows(6).enumerate();
+            let known: Vec<_> = places.filter(|(_, bytes)| is_jump(bytes)).map(|(from, _)| from).collect();
+            prop_assert_eq!(found, known);
+        }
+    }
 }

@@ -6,6 +6,8 @@ use crate::find::Jumps;
 
 /// Places of one stretch that jumps lead to. More are not followed.
 const PLACES: usize = 1024;
+/// Instructions of one stretch that are decoded once; of longer ones the rest is decoded each time.
+const DECODED: usize = 384;
 /// Times that a stretch is gone through. Each one takes numbers away; few are ever needed.
 const ROUNDS: usize = 32;
 
@@ -81,12 +83,21 @@ pub(crate) fn is_padding(instruction: &[u8]) -> bool {
 pub struct Scratch {
     places: [Place; PLACES],
     count: usize,
+    /// The first instructions of the stretch.
+    decoded: [Option<Instruction>; DECODED],
+    decoded_count: usize,
     pub(crate) jumps: Jumps,
 }
 
 impl Scratch {
     pub const fn new() -> Self {
-        Self { places: [Place::NONE; PLACES], count: 0, jumps: Jumps::new() }
+        Self {
+            places: [Place::NONE; PLACES],
+            count: 0,
+            decoded: [None; DECODED],
+            decoded_count: 0,
+            jumps: Jumps::new(),
+        }
     }
 
     /// Before another text, or what may be another one at its place.
@@ -105,10 +116,15 @@ impl Scratch {
         Some(&mut self.places[index])
     }
 
-    /// Whether a jump leads behind `from` and before `to`.
-    fn has_between(&self, from: usize, to: usize) -> bool {
-        let first = self.places[..self.count].partition_point(|place| place.at <= from);
-        first < self.count && self.places[first].at < to
+    /// The first place at or behind `at`, from `nth` on, in order.
+    fn next(&self, nth: usize, at: usize) -> usize {
+        let before = |place: &&Place| place.at < at;
+        nth + self.places[nth..self.count].iter().take_while(before).count()
+    }
+
+    /// Whether there is a place from `nth` on that is before `to`.
+    fn has_before(&self, nth: usize, to: usize) -> bool {
+        nth < self.count && self.places[nth].at < to
     }
 
     /// In order, each once; one that is reached from nobody knows where stays that.
@@ -147,12 +163,18 @@ impl Flow<'_> {
     /// `entries`. `None`: that is too much to follow.
     pub fn held(&self, entries: &[usize], scratch: &mut Scratch) -> Option<Held> {
         scratch.count = 0;
+        scratch.decoded_count = 0;
         for &entry in entries {
             scratch.add(entry, Some(Held::NOTHING))?;
         }
         let mut from = self.start;
         while from < self.end {
-            let Some(one) = self.code.get(from..).and_then(decode) else { break };
+            let one = self.code.get(from..).and_then(decode);
+            if let Some(slot) = scratch.decoded.get_mut(scratch.decoded_count) {
+                *slot = one;
+                scratch.decoded_count += 1;
+            }
+            let Some(one) = one else { break };
             if let Some(to) = self.target(from, &one) {
                 scratch.add(to, None)?;
             }
@@ -184,9 +206,18 @@ impl Flow<'_> {
         let mut held = Some(Held::NOTHING);
         let mut before: Option<Instruction> = None;
         let mut from = self.start;
+        let (mut nth, mut next_place) = (0, 0);
         while from < self.end {
-            let Some(one) = self.code.get(from..).and_then(decode) else { break };
-            if let Some(place) = scratch.find(from) {
+            let one = match scratch.decoded[..scratch.decoded_count].get(nth) {
+                Some(one) => *one,
+                None => self.code.get(from..).and_then(decode),
+            };
+            let Some(one) = one else { break };
+            nth += 1;
+            next_place = scratch.next(next_place, from);
+            if scratch.has_before(next_place, from + 1) {
+                let place = &mut scratch.places[next_place];
+                next_place += 1;
                 changes |= held.is_some_and(|held| place.meets(&held));
                 held = place.held;
             }
@@ -207,7 +238,7 @@ impl Flow<'_> {
                 held.apply(&one, before.as_ref(), from >= self.trusted_from);
             }
             let next = from + one.len_bytes;
-            if scratch.has_between(from, next) {
+            if scratch.has_before(next_place, next) {
                 // Behind a prefix, or into the middle: another instruction ends here as well.
                 held = Some(Held::NOTHING);
             } else if one.ends {

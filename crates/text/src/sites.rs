@@ -140,9 +140,8 @@ pub fn all(text: &Text<'_>, room: &mut [u64], sites: &mut [Site]) -> Result<usiz
     let mut from = 0;
     while let Some(at) = find::next(code, from) {
         from = at + 1;
-        if let Way::Flow(flow) = find::way(text, at) {
-            pages.mark(flow.start, flow.end);
-        }
+        let (start, end) = find::extent(text, at);
+        pages.mark(start, end);
     }
     let jumps = find_jumps(code, &pages, jumps)?;
     let (mut count, mut from) = (0usize, 0);
