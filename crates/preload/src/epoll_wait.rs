@@ -16,7 +16,7 @@ use crate::set::kernel::{note_end_told, note_kernel_told};
 use crate::set::registration::{Idea, Registration, SPENT};
 use crate::set::{EDGE, ERR, HUP, IN, LOOK_US, ONESHOT, OUT, RDHUP, RDNORM, Ready, Set, WRNORM};
 use crate::signals::{self, Handled};
-use crate::spin::{Budget, Found, Interests, Watched};
+use crate::spin::{Budget, Found, Interests, NO_CPU, Peers, Watched};
 use crate::sys::{self, EpollEvent, call};
 use crate::timeout::Timeout;
 use crate::{answer, clock, epoll_ctl, process, real, request, set, spin};
@@ -649,17 +649,26 @@ fn kernel_may_have_more(one: &Registration, events: u32) -> bool {
 
 /// Watches the hot registrations as long as the budget lasts, or until the kernel is due.
 fn watch(set: &Set, budget: &mut Budget) -> Watched {
-    let peer_cpu = || {
-        let Some(_guard) = set.lock.try_acquire() else { return spin::NO_CPU };
-        let conn = set.hot.get(0).and_then(Registration::conn);
-        conn.map_or(spin::NO_CPU, |conn| conn.receiver().block.sender_cpu())
+    let of =
+        |one: &Registration| one.conn().map_or(NO_CPU, |conn| conn.receiver().block.sender_cpu());
+    let peers = Peers {
+        cpu: || {
+            let Some(_guard) = set.lock.try_acquire() else { return NO_CPU };
+            set.hot.get(0).map_or(NO_CPU, of)
+        },
+        are_all_on: |cpu| {
+            let guard = set.lock.try_acquire();
+            guard.is_some_and(|_guard| {
+                (0..set.hot.len()).filter_map(|nth| set.hot.get(nth)).all(|one| of(one) == cpu)
+            })
+        },
     };
     let stirs = || {
         // Who watches holds the lock most of the time: others have their turn between two looks.
         let is_free = !set.lock.is_wanted();
         is_kernel_due(set) || is_free && set.lock.try_acquire().is_some_and(|_guard| stirs(set))
     };
-    spin::watch_many(budget, peer_cpu, stirs, 8)
+    spin::watch_many(budget, &peers, stirs, 8)
 }
 
 /// Whether anything came into the rings. Under the lock.

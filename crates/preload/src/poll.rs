@@ -12,7 +12,7 @@ use crate::conn::{Conn, Parked, Unlocked};
 use crate::entry::{self, Entry};
 use crate::set;
 use crate::signals::{self, Handled};
-use crate::spin::{Budget, Found, Interests, Polling, Watched};
+use crate::spin::{Budget, Found, Interests, NO_CPU, Peers, Polling, Watched};
 use crate::sys::{
     self, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, PollFd,
     call,
@@ -285,11 +285,13 @@ impl Poll<'_> {
 
     fn watch(&self, budget: &mut Budget) -> Watched {
         let first = self.conns().next();
-        let peer_cpu = || {
-            first.map_or(spin::NO_CPU, |(at, conn)| {
-                conn.pin(self.fds[at].fd)
-                    .map_or(spin::NO_CPU, |_pin| conn.receiver().block.sender_cpu())
-            })
+        let of = |(at, conn): (usize, &Conn)| {
+            let pin = conn.pin(self.fds[at].fd);
+            pin.map_or(NO_CPU, |_pin| conn.receiver().block.sender_cpu())
+        };
+        let peers = Peers {
+            cpu: || first.map_or(NO_CPU, of),
+            are_all_on: |cpu| self.conns().all(|one| of(one) == cpu),
         };
         let start = clock::ticks();
         let stirs = || {
@@ -306,7 +308,7 @@ impl Poll<'_> {
                         || receiver.state_seen() == State::Offered && receiver.is_hinted())
             })
         };
-        spin::watch_many(budget, peer_cpu, stirs, 16)
+        spin::watch_many(budget, &peers, stirs, 16)
     }
 }
 

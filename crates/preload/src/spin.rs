@@ -33,6 +33,12 @@ thread_word! {
     given: u64
 }
 
+thread_word! {
+    /// When the thread's last watch ended, if that was in vain and all its peers had last run on the thread's own
+    /// CPU; otherwise 0.
+    vain_at: u64
+}
+
 /// Used only where the user gave a bound.
 static SHARE: Share = Share::new();
 
@@ -145,6 +151,14 @@ pub fn try_polling(polling: &Polling, watch: impl FnOnce(&mut Budget) -> Watched
     }
 }
 
+/// Whom a watch waits for.
+pub struct Peers<C, A> {
+    /// The CPU that the first of them last ran on, plus 1.
+    pub cpu: C,
+    /// Whether all of them last ran on this CPU, a number as `cpu` gives it.
+    pub are_all_on: A,
+}
+
 /// Watches `stirs` until it is true, as long as the budget lasts. A peer that last ran on this
 /// very CPU needs it: yield to it.
 pub fn watch(
@@ -152,32 +166,40 @@ pub fn watch(
     peer_cpu: impl Fn() -> u32,
     stirs: impl FnMut() -> bool,
 ) -> Watched {
-    watch_many(budget, peer_cpu, stirs, 64)
+    let peers = Peers { cpu: &peer_cpu, are_all_on: |cpu| peer_cpu() == cpu };
+    watch_many(budget, &peers, stirs, 64)
 }
 
 /// The same, where one look costs more: `looks` of them between two looks at the clock.
 pub fn watch_many(
     budget: &mut Budget,
-    peer_cpu: impl Fn() -> u32,
+    peers: &Peers<impl Fn() -> u32, impl Fn(u32) -> bool>,
     stirs: impl FnMut() -> bool,
     looks: u32,
 ) -> Watched {
     let percent = SPIN_SHARE.load(Ordering::Relaxed);
     if percent == UNBOUNDED {
-        return watch_unbounded(budget, peer_cpu, stirs, looks);
+        return watch_unbounded(budget, peers, stirs, looks);
     }
     let before = budget.ticks();
-    let watched = watch_unbounded(budget, peer_cpu, stirs, looks);
+    let watched = watch_unbounded(budget, peers, stirs, looks);
     SHARE.used(clock::ticks(), before - budget.ticks(), percent);
     watched
 }
 
 fn watch_unbounded(
     budget: &mut Budget,
-    peer_cpu: impl Fn() -> u32,
+    peers: &Peers<impl Fn() -> u32, impl Fn(u32) -> bool>,
     mut stirs: impl FnMut() -> bool,
     looks: u32,
 ) -> Watched {
+    let before = vain_at::get();
+    if before != 0 {
+        vain_at::set(0);
+        if CROWDING.kept(before, clock::ticks(), rate()) {
+            return Watched::GaveWay;
+        }
+    }
     let handled = Handled::now();
     let known = switches::get().checked_sub(1);
     let mut watching = Watching::begin(budget, &CROWDING, rate(), clock::ticks(), known);
@@ -187,8 +209,8 @@ fn watch_unbounded(
         count
     };
     loop {
-        let peer = peer_cpu();
-        if peer != NO_CPU && peer != 0 && peer == cpu() {
+        let peer = (peers.cpu)();
+        if is_here(peer) {
             if stirs() {
                 return watching.stirs(clock::ticks());
             }
@@ -209,10 +231,17 @@ fn watch_unbounded(
             core::hint::spin_loop();
         }
         if let Some(ended) = watching.looked(clock::ticks(), count) {
+            if ended == Watched::InVain && is_here(peer) && (peers.are_all_on)(peer) {
+                vain_at::set(clock::ticks());
+            }
             return ended;
         }
         if handled.is_past() {
             return Watched::GaveWay;
         }
     }
+}
+
+fn is_here(peer_cpu: u32) -> bool {
+    peer_cpu != NO_CPU && peer_cpu != 0 && peer_cpu == cpu()
 }

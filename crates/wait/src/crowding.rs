@@ -7,6 +7,9 @@ use crate::Rate;
 const MIN_US: u64 = 5_000;
 const MAX_US: u64 = 640_000;
 
+/// Who was heard from so soon after a watch in vain, through TCP's sleep and wake-up, had waited for its end.
+const KEPT_US: u64 = 200;
+
 /// Until when a process does not watch, and for how long it was last told so. All zero: it may.
 ///
 /// Who watches uses up the slice that it will need when the answer comes: with more runnable
@@ -47,6 +50,17 @@ impl Crowding {
         self.last_us.store(us, Relaxed);
         self.until.store(now + rate.us(us), Relaxed);
     }
+
+    /// A watch begins, `now`. The last one of this thread ended in vain at `vain_at` (0: it did not), and all
+    /// peers that it watched had last run on this thread's own CPU. True: they only waited for that CPU, which no yield
+    /// gives to a lower class, nor always to a lower weight. Then nobody watches for a while.
+    pub fn kept(&self, vain_at: u64, now: u64, rate: Rate) -> bool {
+        let has_kept = vain_at != 0 && now.saturating_sub(vain_at) < rate.us(KEPT_US);
+        if has_kept {
+            self.found(now, 0, rate);
+        }
+        has_kept
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +99,17 @@ mod tests {
             crowding.found(RATE.us(10_000_000), 0, RATE);
         }
         assert_eq!(lasts_us(&crowding, 10_000_000), MIN_US);
+    }
+
+    #[test]
+    fn who_kept_the_cpu_from_its_peer_stops() {
+        let (crowding, began) = (Crowding::new(), RATE.us(10_000_000));
+        assert!(!crowding.kept(0, began, RATE));
+        assert!(!crowding.kept(began, began + RATE.us(200), RATE) && !crowding.lasts(began));
+        assert!(
+            crowding.kept(began, began + RATE.us(30), RATE)
+                && crowding.lasts(began + RATE.us(5000))
+        );
     }
 
     #[test]
