@@ -129,7 +129,7 @@ fn every_scenario_file_names_what_it_holds() {
 }
 
 /// Manual pages that scenarios hold the library to: it must do as the kernel and libc do.
-const PAGES: [&str; 51] = [
+const PAGES: [&str; 52] = [
     "accept(2)",
     "chroot(2)",
     "clone(2)",
@@ -156,6 +156,7 @@ const PAGES: [&str; 51] = [
     "poll(2)",
     "popen(3)",
     "posix_spawn(3)",
+    "prctl(2)",
     "pthreads(7)",
     "read(2)",
     "readv(2)",

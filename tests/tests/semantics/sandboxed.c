@@ -1,9 +1,10 @@
 /*
  * A program forbids itself all system calls but those that it makes, once its connection stands.
  *
- *   sandboxed prctl|seccomp|asks
+ *   sandboxed prctl|seccomp|counter|asks
  *
- * It talks until a line comes on standard input, and then begins.
+ * It talks until a line comes on standard input, and then begins. By `counter` it forbids itself to read the processor's
+ * counter instead.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -64,6 +65,11 @@ static void forbid(const char *how)
 	struct sock_fprog program = { .len = sizeof(filter) / sizeof(*filter), .filter = filter };
 	int ret;
 
+	if (!strcmp(how, "counter")) {
+		if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV))
+			die("PR_SET_TSC");
+		return;
+	}
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (!strcmp(how, "prctl"))
 		ret = prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);

@@ -1,7 +1,7 @@
 //! Programs that forbid themselves system calls which they do not make, and the library does. In C, for
 //! the filter.
 //!
-//! Holds: seccomp(2).
+//! Holds: seccomp(2), prctl(2).
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
@@ -48,6 +48,12 @@ fn by_its_number() {
 }
 
 /// Who only asks what the kernel could forbid keeps its rings.
+/// Not calls, but the processor's counter, which is the library's clock.
+#[test]
+fn the_counter() {
+    check("counter");
+}
+
 #[test]
 fn what_there_is_to_forbid() {
     let bytes = run("asks", &Knobs::at_once());

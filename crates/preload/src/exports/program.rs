@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use crate::image::{self, Image, Name};
 use crate::inject::{self, Stand, Tracer};
-use crate::{environment, handover, memory, process, promote, real};
+use crate::{clock, environment, handover, memory, process, promote, real};
 
 type Strings = *const *const c_char;
 
@@ -228,6 +228,12 @@ pub extern "C" fn before_adddup2(_: *mut u8, fd: c_int) {
 pub extern "C" fn before_prctl(option: c_int, mode: c_long, filter: c_long) {
     const PR_SET_SECCOMP: c_int = 22;
     const SECCOMP_MODE_FILTER: c_long = 2;
+    const PR_SET_TSC: c_int = 26;
+    const PR_TSC_SIGSEGV: c_long = 2;
+    if option == PR_SET_TSC && mode == PR_TSC_SIGSEGV {
+        promote::enter_sandbox();
+        clock::forbids_counter();
+    }
     // Without a filter it only asks whether the kernel knows such.
     if option == PR_SET_SECCOMP && (mode != SECCOMP_MODE_FILTER || filter != 0) {
         promote::enter_sandbox();
