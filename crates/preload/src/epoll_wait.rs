@@ -104,7 +104,7 @@ pub fn wait(set: &'static Set, wait: &Wait) -> c_int {
         }
     }
     if wait.timeout.is_now() && !set.hot.is_empty() {
-        spin::try_polling(&set.polling, |budget| watch(set, budget));
+        spin::try_polling(&set.polling, |budget| watch(set, wait.timeout, budget));
     }
     let serial = set.serial.load(Ordering::Relaxed);
     let told = spin::wait(&mut Waiting {
@@ -283,7 +283,7 @@ impl Interests for Waiting<'_> {
     }
 
     fn watch(&mut self, budget: &mut Budget) -> Watched {
-        let watched = watch(self.set, budget);
+        let watched = watch(self.set, self.wait.timeout, budget);
         if watched == Watched::InVain {
             self.set.spin.was_vain(clock::ticks());
         }
@@ -648,7 +648,7 @@ fn kernel_may_have_more(one: &Registration, events: u32) -> bool {
 }
 
 /// Watches the hot registrations as long as the budget lasts, or until the kernel is due.
-fn watch(set: &Set, budget: &mut Budget) -> Watched {
+fn watch(set: &Set, timeout: Timeout, budget: &mut Budget) -> Watched {
     let of =
         |one: &Registration| one.conn().map_or(NO_CPU, |conn| conn.receiver().block.sender_cpu());
     let peers = Peers {
@@ -657,7 +657,7 @@ fn watch(set: &Set, budget: &mut Budget) -> Watched {
             set.hot.get(0).map_or(NO_CPU, of)
         },
         are_all_on: |cpu| {
-            let guard = set.lock.try_acquire();
+            let guard = if timeout.is_short() { None } else { set.lock.try_acquire() };
             guard.is_some_and(|_guard| {
                 (0..set.hot.len()).filter_map(|nth| set.hot.get(nth)).all(|one| of(one) == cpu)
             })

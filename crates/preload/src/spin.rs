@@ -34,8 +34,8 @@ thread_word! {
 }
 
 thread_word! {
-    /// When the thread's last watch ended, if that was in vain and all its peers had last run on the thread's own
-    /// CPU; otherwise 0.
+    /// When the thread's last watch ended, if that was in vain and `Peers::are_all_on` the thread's own CPU;
+    /// otherwise 0.
     vain_at: u64
 }
 
@@ -155,7 +155,8 @@ pub fn try_polling(polling: &Polling, watch: impl FnOnce(&mut Budget) -> Watched
 pub struct Peers<C, A> {
     /// The CPU that the first of them last ran on, plus 1.
     pub cpu: C,
-    /// Whether all of them last ran on this CPU, a number as `cpu` gives it.
+    /// Whether all of them last ran on this CPU, a number as `cpu` gives it, and the next watch of the thread says that
+    /// one was heard from: the program does not wait again before.
     pub are_all_on: A,
 }
 

@@ -12,6 +12,9 @@ use crate::sys::TimeSpec;
 /// former, and then nothing wakes who sleeps over the latter.
 const NAP_NS: i64 = 1_000_000;
 
+/// See `Timeout::is_short`.
+const SHORT_NS: i64 = 1_000_000;
+
 /// How long a wait may take.
 #[derive(Clone, Copy)]
 pub struct Timeout {
@@ -43,6 +46,11 @@ impl Timeout {
 
     pub fn is_now(self) -> bool {
         self.ns == 0
+    }
+
+    /// Whether the program may wait again before a peer that it waits for could be heard from.
+    pub fn is_short(self) -> bool {
+        (0..SHORT_NS).contains(&self.ns)
     }
 
     /// What is left of it for a sleep that begins now.
