@@ -42,7 +42,7 @@ extern "C" fn before_fork() {
     if process::is_borrowed() {
         return;
     }
-    process::set_forking(true);
+    process::begins_fork();
     text::before_fork();
     for fd in 0..table::end() {
         match entry::get(fd) {
@@ -125,10 +125,14 @@ extern "C" fn begin(at: *mut c_void) -> c_int {
 }
 
 extern "C" fn after_fork() {
+    // As before: of what it borrows nothing was taken.
+    if process::is_borrowed() {
+        return;
+    }
     handouts::after_fork();
     broker::after_fork();
     text::after_fork();
-    process::set_forking(false);
+    process::ends_fork();
 }
 
 extern "C" fn in_child() {
@@ -142,7 +146,7 @@ fn became_child() {
     }
     lock::forget_thread();
     // By a call that runs no handlers: then nobody has counted this process yet.
-    let is_uncounted = !process::set_forking(false);
+    let is_uncounted = !process::forgets_forks();
     conn::POOL.reset_lock();
     set::forget_in_child();
     signals::reset_lock();

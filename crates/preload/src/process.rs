@@ -26,8 +26,8 @@ const UNKNOWN_SPACE: u32 = 1022;
 static LEAVES_RINGS: AtomicBool = AtomicBool::new(false);
 /// The program has forbidden itself system calls, or is about to (seccomp).
 static SANDBOXED: AtomicBool = AtomicBool::new(false);
-/// A fork is under way: no channel is attached until it is done.
-static FORKING: AtomicBool = AtomicBool::new(false);
+/// Forks that are under way, of several threads at once: no channel is attached until all are done.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 /// What puts a forked child's connections in order (`fork`).
 static IN_CHILD: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -274,13 +274,23 @@ impl Drop for Uncancelled {
     }
 }
 
-/// Says whether a fork is under way; whether one was.
-pub fn set_forking(on: bool) -> bool {
-    FORKING.swap(on, Ordering::SeqCst)
+/// A thread is about to fork.
+pub fn begins_fork() {
+    FORKS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The thread has forked, in the parent.
+pub fn ends_fork() {
+    FORKS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// In the child: none is under way. Whether one was said to be.
+pub fn forgets_forks() -> bool {
+    FORKS.swap(0, Ordering::SeqCst) != 0
 }
 
 pub fn is_forking() -> bool {
-    FORKING.load(Ordering::SeqCst)
+    FORKS.load(Ordering::SeqCst) != 0
 }
 
 /// Whether a call comes back to the thread that began it, alone in its thread block: not in a
