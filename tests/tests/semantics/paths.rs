@@ -7,6 +7,7 @@ use std::path::Path;
 
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::{self, Net, Site};
+use yasmin_tests::process::Process;
 
 use crate::c::compile;
 
@@ -19,17 +20,24 @@ fn set_up(site: &Site, words: &str) -> bool {
     output.status.success()
 }
 
-/// Exchanges messages awake for so long, connecting to `address`, and then by TCP.
+/// Starts the listener, and the connector that does `what` with `address`: both are awake for so long first.
 #[track_caller]
-fn exchange(lab: &Lab, address: &str, seconds: u32) {
-    let folder = Folder::new();
-    let program = compile(&folder, "paths", &["paths.c"], &[]);
+fn start(lab: &Lab, folder: &Folder, what: &str, address: &str, seconds: u32) -> [Process; 2] {
+    let program = compile(folder, "paths", &["paths.c"], &[]);
     let seconds = seconds.to_string();
     let words = ["listen".to_owned(), seconds.clone()];
     let mut listener = lab.start("listener", &lab.a, &program, &words);
     let port = listener.expect("port");
-    let words = ["connect".to_owned(), address.to_owned(), port, seconds];
-    let mut connector = lab.start("connector", &lab.b, &program, &words);
+    let words = [what.to_owned(), address.to_owned(), port, seconds];
+    let connector = lab.start("connector", &lab.b, &program, &words);
+    [listener, connector]
+}
+
+/// Exchanges messages awake for so long, connecting to `address`, and then by TCP.
+#[track_caller]
+fn exchange(lab: &Lab, address: &str, seconds: u32) {
+    let folder = Folder::new();
+    let [mut listener, mut connector] = start(lab, &folder, "connect", address, seconds);
     assert_eq!(connector.next_line().as_deref(), Some("arrived"));
     connector.finish();
     listener.finish();
@@ -67,11 +75,7 @@ fn a_way_that_is_cut() {
             Some(knobs) => Lab::new(Net::Netns, knobs),
         };
         let folder = Folder::new();
-        let program = compile(&folder, "paths", &["paths.c"], &[]);
-        let mut listener = lab.start("listener", &lab.a, &program, &["listen".into(), "4".into()]);
-        let port = listener.expect("port");
-        let words = ["cut".to_owned(), lab.a.v4.to_string(), port, "4".to_owned()];
-        let mut connector = lab.start("connector", &lab.b, &program, &words);
+        let [_listener, mut connector] = start(&lab, &folder, "cut", &lab.a.v4.to_string(), 4);
         assert_eq!(connector.next_line().as_deref(), Some("cut"));
         if !set_up(&lab.a, "iptables -A INPUT -p tcp -j DROP") {
             return;
@@ -94,11 +98,7 @@ fn a_way_back_that_is_cut() {
         return;
     }
     let folder = Folder::new();
-    let program = compile(&folder, "paths", &["paths.c"], &[]);
-    let mut listener = lab.start("listener", &lab.a, &program, &["listen".into(), "1".into()]);
-    let port = listener.expect("port");
-    let words = ["drain".to_owned(), lab.a.v4.to_string(), port, "1".to_owned()];
-    let mut connector = lab.start("connector", &lab.b, &program, &words);
+    let [_listener, mut connector] = start(&lab, &folder, "drain", &lab.a.v4.to_string(), 1);
     assert_eq!(connector.next_line().as_deref(), Some("cut"));
     if set_up(&lab.a, "iptables -A INPUT -p tcp -j DROP") {
         assert_eq!(connector.next_line().as_deref(), Some("drained"));
