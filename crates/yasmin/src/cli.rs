@@ -202,9 +202,12 @@ pub struct PingPongClient {
     /// Requests a second; as fast as answers come if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub rate_hz: Option<u32>,
-    /// So many connections, busy for a moment and then idle
-    #[arg(long, default_value_t = 0)]
-    pub idle: u32,
+    /// So many, which take turns
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Leaves them alone once they were busy for a moment
+    #[arg(long, conflicts_with = "rate_hz")]
+    pub idle: bool,
 }
 
 /// What makes the shell complete the commands, on standard output.

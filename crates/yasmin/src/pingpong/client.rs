@@ -24,19 +24,18 @@ const WARM_UP: u32 = 200;
 const LONGEST_NS: u64 = 60_000_000_000;
 
 pub fn run(options: &PingPongClient) -> anyhow::Result<()> {
-    if options.idle > 0 {
-        return idle(options);
-    }
-    let mut pair = Pair::connect(options)?;
-    for _ in 0..WARM_UP {
-        pair.round()?;
+    let mut pairs = connect(options)?;
+    if options.idle {
+        return idle(options, &mut pairs);
     }
     let mut times = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, 3)?;
     let period = options.rate_hz.map(|rate| Duration::from_secs(1) / rate);
     let begun = Instant::now();
     let end = begun + Duration::from_secs(u64::from(options.seconds));
-    let mut next = begun;
+    let (mut next, mut turn) = (begun, 0);
     while Instant::now() < end {
+        let pair = &mut pairs[turn];
+        turn = (turn + 1) % options.connections as usize;
         if let Some(period) = period {
             next += period;
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -54,16 +53,18 @@ pub fn run(options: &PingPongClient) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes connections busy, says "idle", leaves them alone, and shows that they still work.
-fn idle(options: &PingPongClient) -> anyhow::Result<()> {
-    let mut pairs = Vec::new();
-    for _ in 0..options.idle {
+/// Each of them has been busy.
+fn connect(options: &PingPongClient) -> anyhow::Result<Vec<Pair>> {
+    let warm = |_| {
         let mut pair = Pair::connect(options)?;
-        for _ in 0..WARM_UP {
-            pair.round()?;
-        }
-        pairs.push(pair);
-    }
+        (0..WARM_UP).try_for_each(|_| pair.round())?;
+        Ok(pair)
+    };
+    (0..options.connections).map(warm).collect()
+}
+
+/// Says "idle", leaves the connections alone, and shows that they still work.
+fn idle(options: &PingPongClient, pairs: &mut [Pair]) -> anyhow::Result<()> {
     println!("idle");
     std::thread::sleep(Duration::from_secs(u64::from(options.seconds)));
     pairs.iter_mut().try_for_each(Pair::round)

@@ -65,7 +65,7 @@ impl Workload for Idle {
     fn commands(&self) -> Vec<String> {
         vec![
             "yasmin pingpong serve ADDRESS:PORT".into(),
-            format!("yasmin pingpong client ADDRESS:PORT --idle {CONNECTIONS} --seconds SECONDS"),
+            format!("yasmin {}", client_words("ADDRESS:PORT", "SECONDS")),
         ]
     }
 
@@ -79,9 +79,8 @@ impl Workload for Idle {
         let serve = vec!["pingpong", "serve", &address];
         let mut server = stage.start_own(Side::Server, how, None, serve)?;
         server.listens(port, READY)?;
-        let (count, time) = (CONNECTIONS.to_string(), (seconds + 1).to_string());
-        let ask = vec!["pingpong", "client", &address, "--idle", &count, "--seconds", &time];
-        let mut client = stage.start_own(Side::Client, how, None, ask)?;
+        let ask = client_words(&address, &(seconds + 1).to_string());
+        let mut client = stage.start_own(Side::Client, how, None, ask.split(' ').collect())?;
         wait_until_idle(&mut client)?;
         let pids = [server.pid(), client.pid()];
         let value = match self.cost {
@@ -95,6 +94,11 @@ impl Workload for Idle {
         client.finish(limit(seconds))?;
         Ok(Measured { value, payload_bytes: 0 })
     }
+}
+
+/// The words of `yasmin` for it.
+fn client_words(address: &str, seconds: &str) -> String {
+    format!("pingpong client {address} --idle --connections {CONNECTIONS} --seconds {seconds}")
 }
 
 fn wait_until_idle(client: &mut Process) -> anyhow::Result<()> {

@@ -17,12 +17,22 @@ pub struct Pairs {
     cpus: usize,
     hogs: usize,
     rate_hz: Option<u32>,
+    /// Of each pair, in turn.
+    connections: u32,
     spin_us: Option<&'static str>,
 }
 
 const MESSAGE_BYTES: u64 = 64;
-const ALONE: Pairs =
-    Pairs { key: "", name: "", pairs: 1, cpus: 2, hogs: 0, rate_hz: None, spin_us: None };
+const ALONE: Pairs = Pairs {
+    key: "",
+    name: "",
+    pairs: 1,
+    cpus: 2,
+    hogs: 0,
+    rate_hz: None,
+    connections: 1,
+    spin_us: None,
+};
 
 pub fn all() -> Vec<Box<dyn Workload>> {
     let all = [
@@ -42,6 +52,13 @@ pub fn all() -> Vec<Box<dyn Workload>> {
             name: "1000 requests a second, no spinning",
             rate_hz: Some(1000),
             spin_us: Some("0"),
+            ..ALONE
+        },
+        Pairs {
+            key: "rate-spread",
+            name: "1000 requests a second over 50 connections",
+            rate_hz: Some(1000),
+            connections: 50,
             ..ALONE
         },
     ];
@@ -78,10 +95,16 @@ impl Workload for Pairs {
 
     fn commands(&self) -> Vec<String> {
         let rate = self.rate_hz.map_or_else(String::new, |rate| format!(" --rate-hz {rate}"));
+        let connections = match self.connections {
+            1 => String::new(),
+            connections => format!(" --connections {connections}"),
+        };
         let spin = self.spin_us.map_or_else(String::new, |us| format!("YASMIN_SPIN_US={us} "));
         vec![
             format!("{spin}yasmin pingpong serve ADDRESS:PORT  # {} of them", self.pairs),
-            format!("{spin}yasmin pingpong client ADDRESS:PORT --seconds SECONDS{rate}"),
+            format!(
+                "{spin}yasmin pingpong client ADDRESS:PORT --seconds SECONDS{rate}{connections}"
+            ),
         ]
     }
 
@@ -110,6 +133,8 @@ impl Workload for Pairs {
             if let Some(rate) = &rate {
                 role.extend(["--rate-hz", rate]);
             }
+            let connections = self.connections.to_string();
+            role.extend(["--connections", &connections]);
             clients.push(self.start(stage, Side::Client, how, &role)?);
         }
         let (mut sum_ns, mut rounds) = (0.0, 0);
