@@ -3,6 +3,7 @@
 //! Storey 1: system.
 
 use core::ffi::c_int;
+use core::mem::MaybeUninit;
 
 use crate::sys::{self, IoVec};
 use crate::{memory, process};
@@ -118,7 +119,20 @@ impl<'a> Buffers<'a> {
         len_bytes: usize,
         vectors: &'b mut Vectors,
     ) -> &'b mut [IoVec] {
+        if let Some(piece) = self.only() {
+            let skip_bytes = skip_bytes.min(piece.len);
+            let base = piece.base.wrapping_add(skip_bytes);
+            let len = (piece.len - skip_bytes).min(len_bytes);
+            let [first, ..] = &mut vectors.few;
+            return core::slice::from_mut(first.write(IoVec { base, len }));
+        }
         self.parts([(skip_bytes, len_bytes), (0, 0)], vectors)
+    }
+
+    /// The piece, where there is one alone.
+    #[inline]
+    pub fn only(&self) -> Option<&'a IoVec> {
+        if let [one] = self.pieces { Some(one) } else { None }
     }
 
     /// Two parts, one behind the other: where each begins, and its bytes.
@@ -139,17 +153,18 @@ impl<'a> Buffers<'a> {
         let mut done = 0;
         each(&mut |base, len| {
             if let Some(piece) = out.get_mut(done) {
-                *piece = IoVec { base, len };
+                piece.write(IoVec { base, len });
                 done += 1;
             }
         });
-        &mut out[..done]
+        // SAFETY: so many were written.
+        unsafe { core::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), done) }
     }
 }
 
 /// iovecs for the kernel: on the stack, which may be small, for what most calls have; more is mapped.
 pub struct Vectors {
-    few: [IoVec; Self::FEW],
+    few: [MaybeUninit<IoVec>; Self::FEW],
     many: *mut IoVec,
     many_bytes: usize,
 }
@@ -157,13 +172,14 @@ pub struct Vectors {
 impl Vectors {
     const FEW: usize = 16;
 
+    #[inline]
     pub const fn new() -> Self {
-        let none = IoVec { base: core::ptr::null_mut(), len: 0 };
-        Self { few: [none; Self::FEW], many: core::ptr::null_mut(), many_bytes: 0 }
+        let few = [MaybeUninit::uninit(); Self::FEW];
+        Self { few, many: core::ptr::null_mut(), many_bytes: 0 }
     }
 
     /// For `count`; less where the kernel gives no memory.
-    fn of(&mut self, count: usize) -> &mut [IoVec] {
+    fn of(&mut self, count: usize) -> &mut [MaybeUninit<IoVec>] {
         let bytes = count * size_of::<IoVec>();
         if count > Self::FEW
             && self.many.is_null()
@@ -176,7 +192,9 @@ impl Vectors {
             return &mut self.few;
         }
         // SAFETY: mapped for so many, all zero, and this one's alone.
-        unsafe { core::slice::from_raw_parts_mut(self.many, self.many_bytes / size_of::<IoVec>()) }
+        unsafe {
+            core::slice::from_raw_parts_mut(self.many.cast(), self.many_bytes / size_of::<IoVec>())
+        }
     }
 }
 
