@@ -24,8 +24,7 @@ pub struct Side {
     /// Largest class that this end fills, whatever the peer's offer says: the pages are charged
     /// to whom touches them first. Raised before the peer's `class_limit`.
     pub tx_class_limit: AtomicU32,
-    /// Not 0: the memory of the channel went, and what is mapped is a private copy. Written by the
-    /// broker.
+    /// Why the end is to use the channel no more, written by the broker: 0, `GONE` or `GIVEN_BACK`.
     pub gone: AtomicU32,
     _pad: [u32; 12],
     pub tx: Tx,
@@ -79,6 +78,11 @@ pub struct Rx {
     /// Not 0: what was unread is in a residue now, and not here any more.
     pub moved: AtomicU32,
 }
+
+/// Of `Side::gone`: the memory of the channel went, and what is mapped is a private copy.
+pub const GONE: u32 = 1;
+/// The other end gave the channel back, since the connection talks too seldom for one.
+pub const GIVEN_BACK: u32 = 2;
 
 pub const MANY_WATCHERS: u32 = u32::MAX;
 

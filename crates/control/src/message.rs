@@ -67,8 +67,9 @@ pub enum ToBroker {
     /// `id` is the process's own name for the connection, never used twice. `is_handed`: the
     /// process got the socket from another one, and does not know who else holds it.
     Offer { id: u64, role: Role, is_handed: bool, socket: Socket },
-    /// The end is closed, or its offer withdrawn.
-    Release { id: u64 },
+    /// The end is closed, or its offer withdrawn. `goes_on`: it gave the channel back, and the connection goes on
+    /// by TCP; its peer is told by `gone` in its side page.
+    Release { id: u64, goes_on: bool },
     /// The receiving direction's ring fills up: may it grow to `class`?
     /// Answered by a higher class limit in the end's side page, or not at all.
     Grow { id: u64, class: u8 },
@@ -331,7 +332,7 @@ impl ToBroker {
             Self::Stays { role, reason, socket } => {
                 socket.encode(STAYS, socket.number, reason as u64, role as u32)
             }
-            Self::Release { id } => Fields::new(RELEASE, 0, id).encode(),
+            Self::Release { id, goes_on } => Fields::new(RELEASE, u32::from(goes_on), id).encode(),
             Self::Grow { id, class } => Fields::new(GROW, u32::from(class), id).encode(),
             Self::Status { version } => Fields::new(STATUS, version, 0).encode(),
             Self::Prepare { version, to } => {
@@ -380,7 +381,7 @@ impl ToBroker {
                 reason: Decline::decode(u32::try_from(fields.id).unwrap_or(u32::MAX))?,
                 socket: Socket::decode(fields.a, &fields, raw),
             },
-            RELEASE => Self::Release { id: fields.id },
+            RELEASE => Self::Release { id: fields.id, goes_on: fields.a != 0 },
             GROW => Self::Grow { id: fields.id, class: class(u64::from(fields.a))? },
             STATUS => Self::Status { version: fields.a },
             PREPARE => {

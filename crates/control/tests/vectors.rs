@@ -85,7 +85,10 @@ fn to_broker(case: &Value) -> ToBroker {
             socket: socket(case),
         },
         "stays" => ToBroker::Stays { role: role(case), reason: reason(case), socket: socket(case) },
-        "release" => ToBroker::Release { id: hex(case, "id") },
+        "release" => ToBroker::Release {
+            id: hex(case, "id"),
+            goes_on: case["goes_on"].as_bool().unwrap_or(false),
+        },
         "grow" => ToBroker::Grow { id: hex(case, "id"), class: number(case, "class") as u8 },
         "status" => ToBroker::Status { version: number(case, "version") as u32 },
         "prepare" => ToBroker::Prepare {

@@ -110,9 +110,10 @@ pub fn named(fd: c_int) -> Option<Socket> {
     Some(Socket { number: fd as u32, cookie, local, peer })
 }
 
-pub fn release(id: u64) {
+/// The end is closed, or its offer withdrawn. `goes_on`: it is not, and is to be TCP at both ends.
+pub fn release(id: u64, goes_on: bool) {
     if is_current(id) {
-        send(ToBroker::Release { id }, &[]);
+        send(ToBroker::Release { id, goes_on }, &[]);
     }
 }
 
@@ -459,7 +460,7 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
         FromBroker::Channel { id, cookie, role, max_class, medium, .. } => {
             // Where this process has one number left, one comes alone.
             let Some([channel_fd, side_fd]) = passed.take_both() else {
-                send(ToBroker::Release { id }, &[]);
+                send(ToBroker::Release { id, goes_on: false }, &[]);
                 return Some(Reply::Declined { id, reason: Decline::Memory });
             };
             let is_acceptor = role == Role::Acceptor;

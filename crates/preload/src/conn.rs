@@ -12,14 +12,15 @@ use yasmin_channel::attachment::Attachment;
 use yasmin_channel::region::Region;
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_channel::{self as channel};
-use yasmin_ring::{Pages, Park, Receiver, Sender};
+use yasmin_ring::{Pages, Park, Private, Receiver, Sender};
+use yasmin_wait::{Moved, Use};
 use yasmin_wire::{Medium, State};
 
 use crate::lock::{Guard, Taken};
 use crate::slab::{Pooled, Slab};
 use parts::{Holding, LEFT_COUNTED, LEFT_LAST, RxHalf, Settings, TxHalf};
 
-use crate::{clock, elsewhere, lock, process, spin, sys, table, tcp};
+use crate::{clock, config, elsewhere, lock, pace, process, spin, sys, table, tcp};
 
 /// Reads from the ring, or bytes in one, that an opening is worth without watching.
 const OPENING_READS: u32 = 4;
@@ -225,6 +226,30 @@ impl Conn {
     pub fn side(&self) -> &Side {
         // SAFETY: mapped from attach until `release`, which takes both locks first.
         unsafe { &*self.side.load(Ordering::Relaxed) }
+    }
+
+    /// A message of the receiving direction came by TCP. Whether the channel should be given back. Under the
+    /// receive lock.
+    pub fn reads_seldom(&self) -> bool {
+        let Side { rx, tx, .. } = self.side();
+        self.is_seldom(&self.rx.usage, &rx.tcp_bytes, &rx.ring_bytes, &tx.ring_bytes)
+    }
+
+    /// The same of the sending direction, under the send lock.
+    pub fn sends_seldom(&self) -> bool {
+        let Side { rx, tx, .. } = self.side();
+        self.is_seldom(&self.tx.usage, &tx.tcp_bytes, &tx.ring_bytes, &rx.ring_bytes)
+    }
+
+    /// A thread that serves other connections too is not slow if this one is. And between two guests a wake-up
+    /// by TCP costs so much that a ring may be of use all the same.
+    fn is_seldom(&self, usage: &Use, tcp: &Private, ring: &Private, back: &Private) -> bool {
+        pace::note();
+        let moved = Moved { tcp_bytes: tcp.get(), ring_bytes: ring.get(), back_bytes: back.get() };
+        usage.is_none(moved, spin::rate(), clock::ticks)
+            && pace::is_slow()
+            && self.shares_clock()
+            && !config::is_forced()
     }
 
     /// The receive side is offered.
@@ -614,9 +639,14 @@ impl Conn {
         receiver.unread_bytes() > 0 || self.has_moved()
     }
 
-    /// Whether the memory of the channel went, and what is mapped is a private copy. Under a lock.
+    /// Whether the channel is to be used no more, as the broker says: its `Side::gone`. Under a lock.
     pub fn is_gone(&self) -> bool {
-        self.side().gone.load(Ordering::Relaxed) != 0
+        self.gone() != 0
+    }
+
+    /// The same, and why.
+    pub fn gone(&self) -> u32 {
+        self.side().gone.load(Ordering::Relaxed)
     }
 
     /// Whether what was unread is in another process's residue.

@@ -62,7 +62,7 @@ pub fn any_waits() -> bool {
 /// The channel is not wanted: its descriptors go, and the broker forgets it.
 pub fn refuse(handout: &Handout) {
     close(handout);
-    broker::release(handout.id);
+    broker::release(handout.id, false);
 }
 
 /// Its descriptors, once they are mapped or not wanted.

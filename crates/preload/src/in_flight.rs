@@ -19,7 +19,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::table::{self, Candidate, Way};
-use crate::{barrier, process, sys};
+use crate::{barrier, pace, process, sys};
 
 /// A cache line each.
 #[repr(align(64))]
@@ -97,6 +97,7 @@ pub fn leave_with(fd: c_int, inside: Inside, way: Way, ret: isize) {
         && let Some(counts) = table::counts(fd)
     {
         counts.add(ret as usize, way);
+        pace::note();
     }
     leave(fd, inside);
 }

@@ -5,11 +5,13 @@
 use core::ffi::c_int;
 use core::sync::atomic::{self, Ordering};
 
+use yasmin_channel::side::GIVEN_BACK;
+
 use crate::conn::names::Goes;
 use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
 use crate::table::Candidate;
-use crate::{broker, handouts, holders, process, residue, set, sys, table, tcp};
+use crate::{broker, clock, handouts, holders, process, residue, set, sys, table, tcp};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
@@ -109,17 +111,17 @@ fn release(conn: &'static Conn, fd: c_int, goes: Goes) -> Option<Rest> {
         set::numbers::number_orphaned(fd, ghost);
         residue::drop_of(conn);
         if is_own {
-            broker::release(conn.id.load(Ordering::Relaxed));
+            broker::release(conn.id.load(Ordering::Relaxed), false);
         }
         return None;
     }
-    forget(conn, fd, is_own)
+    forget(conn, fd, is_own, false)
 }
 
 /// It is out of the table.
-fn forget(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<Rest> {
+fn forget(conn: &'static Conn, fd: c_int, is_own: bool, goes_on: bool) -> Option<Rest> {
     // Out of the table, /then/ out of the hot lists, /then/ unpinned.
-    set::numbers::leave(fd).then_some(Rest { conn, is_own })
+    set::numbers::leave(fd).then_some(Rest { conn, is_own, goes_on })
 }
 
 /// A connection that is out of the table, and the sets. Dropped, nobody looks at its pages any more, they are
@@ -128,6 +130,8 @@ fn forget(conn: &'static Conn, fd: c_int, is_own: bool) -> Option<Rest> {
 pub struct Rest {
     conn: &'static Conn,
     is_own: bool,
+    /// The connection has the number still, and is to be TCP at the other end as well.
+    goes_on: bool,
 }
 
 impl Drop for Rest {
@@ -140,7 +144,7 @@ impl Drop for Rest {
         }
         residue::drop_of(conn);
         if self.is_own {
-            broker::release(conn.id.load(Ordering::Relaxed));
+            broker::release(conn.id.load(Ordering::Relaxed), self.goes_on);
         }
         if is_unpinned {
             conn::POOL.give(conn);
@@ -149,23 +153,44 @@ impl Drop for Rest {
     }
 }
 
-/// The memory of its channel went. It becomes a candidate, as if it had never had one, once
-/// nothing of the channel is left to read; until then nothing is done, and a later call tries again.
-/// What several processes hold stays TCP.
+/// Why a connection that goes on has a channel no longer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Its memory went.
+    Gone,
+    /// Nothing went by ring for a while, and what went by TCP was little, as this end found, or the other one. A
+    /// channel costs such a connection more than it saves.
+    Seldom,
+}
+
+impl Ends {
+    /// Asked when bytes went by TCP.
+    #[inline]
+    pub fn of(conn: &Conn, is_seldom: bool) -> Option<Self> {
+        match conn.gone() {
+            0 => is_seldom.then_some(Self::Seldom),
+            GIVEN_BACK => Some(Self::Seldom),
+            _ => Some(Self::Gone),
+        }
+    }
+}
+
+/// It becomes a candidate, as if it had never had a channel, once nothing of that is left to read; until then
+/// nothing is done, and a later call tries again. What several processes hold keeps it.
 ///
 /// The other end does the same in its own time. As long as it has not, it reads what this end
 /// published, finds both directions parked, and publishes nothing; and it does not offer itself for
 /// another channel, so that the broker has nothing to pair.
 #[cold]
-pub fn renew(conn: &'static Conn, fd: c_int) {
+pub fn renew(conn: &'static Conn, fd: c_int, why: Ends) {
     let saved = sys::errno();
-    if becomes_candidate(conn, fd) {
-        drop(forget(conn, fd, true));
+    if becomes_candidate(conn, fd, why) {
+        drop(forget(conn, fd, true, why == Ends::Seldom));
     }
     sys::set_errno(saved);
 }
 
-fn becomes_candidate(conn: &'static Conn, fd: c_int) -> bool {
+fn becomes_candidate(conn: &'static Conn, fd: c_int, why: Ends) -> bool {
     process::refresh();
     if process::is_borrowed() || process::is_forking() {
         return false;
@@ -176,7 +201,7 @@ fn becomes_candidate(conn: &'static Conn, fd: c_int) -> bool {
         && !conn.is_shared()
         && !conn.has_many_names()
         && !conn.is_plain();
-    if !conn.is_gone() || !is_alone {
+    if why == Ends::Gone && !conn.is_gone() || !is_alone {
         return false;
     }
     // Parked for good is for another reason than that its memory went.
@@ -202,6 +227,10 @@ fn becomes_candidate(conn: &'static Conn, fd: c_int) -> bool {
     }
     conn.settle(fd);
     let candidate = Candidate::new(!conn.is_connector()).with_again();
+    let candidate = match why {
+        Ends::Gone => candidate,
+        Ends::Seldom => candidate.seldom(clock::second()),
+    };
     table::set_candidate_at(fd, candidate, sent as u32, read as u32);
     // A fork has seen it as the connection, or sees it as the candidate: only the latter it counts.
     atomic::fence(Ordering::SeqCst);
@@ -350,6 +379,6 @@ fn took_offer_back(fd: c_int, candidate: Candidate) {
     {
         let id = offer.load(Ordering::Relaxed);
         handouts::take_back(id);
-        broker::release(id);
+        broker::release(id, false);
     }
 }

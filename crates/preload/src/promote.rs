@@ -14,8 +14,8 @@ use crate::lock::Lock;
 use crate::sys::{self, PollFd, SOL_TCP, call};
 use crate::table::{self, Candidate};
 use crate::{
-    clock, config, handouts, handover, holders, in_flight, life, offer, process, residue, set,
-    settings, tcp, text,
+    clock, config, handouts, handover, holders, in_flight, life, offer, pace, process, residue,
+    set, settings, tcp, text,
 };
 
 /// Of several threads one offers a candidate.
@@ -238,7 +238,10 @@ fn is_paused(candidate: Candidate) -> bool {
         let slot = candidate.slot();
         candidate.is_held() && slot != 0 && holders::is_sole_holder(slot)
     };
-    candidate.pause().is_any() && candidate.pause().lasts(clock::second()) && !is_let_go()
+    candidate.pause().is_any()
+        && !(candidate.is_seldom() && pace::is_busy())
+        && candidate.pause().lasts(clock::second())
+        && !is_let_go()
 }
 
 /// Whether no other number names the candidate, as far as this library knows.

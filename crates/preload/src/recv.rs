@@ -12,6 +12,7 @@ use yasmin_wire::State;
 
 use crate::conn::{Conn, Unlocked};
 use crate::iov::{Buffers, By, Vectors};
+use crate::life::Ends;
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
@@ -78,11 +79,11 @@ fn once(
     };
     let (handled, id) = (Handled::now(), conn.id.load(Ordering::Relaxed));
     let cookie = conn.cookie();
-    let io = Io { conn, fd, to, flags, sleep: Sleep::Recv, is_gone: false };
+    let io = Io { conn, fd, to, flags, sleep: Sleep::Recv, fate: None };
     let mut call = Call { io, receive: Receive::new(asks), awaits: None, handled, id, cookie };
     let ret = spin::wait(&mut call);
-    if call.io.is_gone {
-        life::renew(conn, fd);
+    if let Some(why) = call.io.fate {
+        life::renew(conn, fd, why);
     }
     ret
 }
@@ -96,13 +97,14 @@ fn peek_at_more(
     flags: c_int,
     least_bytes: usize,
 ) -> Option<Ret> {
-    if flags & MSG_DONTWAIT != 0 || conn.is_nonblocking() || process::is_sandboxed() {
+    if flags & MSG_DONTWAIT != 0 || process::is_sandboxed() {
         return None;
     }
     let in_ring = {
+        // The first look may have been the channel's last.
         let _rx = conn.lock_rx(fd).ok()?;
         let receiver = conn.receiver();
-        if !conn.park_rx(&receiver) {
+        if conn.is_nonblocking() || !conn.park_rx(&receiver) {
             return None;
         }
         conn.side().rx.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -220,12 +222,13 @@ impl Call<'_> {
         let conn = self.io.conn;
         let side = conn.side();
         side.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if !goes_on && ret > 0 && !self.receive.asks.peeks {
+            side.rx.tcp_bytes.add(ret as u64);
+            self.io.ends_channel(conn.reads_seldom());
+        }
         let mut locked = Locked { io: &mut self.io, receiver: conn.receiver() };
         if goes_on {
             return self.receive.slept_for_more(&mut locked, ret);
-        }
-        if ret > 0 && !self.receive.asks.peeks {
-            side.rx.tcp_bytes.add(ret as u64);
         }
         self.receive.slept(&mut locked, ret)
     }
@@ -362,11 +365,16 @@ struct Io<'a> {
     flags: c_int,
     /// What it sleeps for, when it does.
     sleep: Sleep,
-    /// The memory of the channel went.
-    is_gone: bool,
+    /// Why the channel ends with this call.
+    fate: Option<Ends>,
 }
 
 impl Io<'_> {
+    /// Bytes came by TCP.
+    fn ends_channel(&mut self, is_seldom: bool) {
+        self.fate = self.fate.or_else(|| Ends::of(self.conn, is_seldom));
+    }
+
     /// Under the lock, or in a handler that interrupted its holder.
     fn blocks(&self) -> bool {
         self.flags & MSG_DONTWAIT == 0 && !self.conn.is_nonblocking()
@@ -477,11 +485,14 @@ impl Source for Locked<'_, '_> {
         // What the peer sends after this read raises the hint again.
         self.receiver.hinted();
         let ret = self.io.recv_now(pieces);
-        self.io.is_gone |= self.io.conn.is_gone();
+        let conn = self.io.conn;
+        let mut is_seldom = false;
         if ret > 0 && self.io.flags & MSG_PEEK == 0 {
             self.receiver.took_tcp(ret as u64);
-            self.io.conn.side().rx.tcp_bytes.add(ret as u64);
+            conn.side().rx.tcp_bytes.add(ret as u64);
+            is_seldom = conn.reads_seldom();
         }
+        self.io.ends_channel(is_seldom);
         if process::is_sandboxed() && at > 0 && ret < 0 && ret != -(EAGAIN as Ret) {
             // Nothing could say so before, and this call has something.
             self.keep(ret);

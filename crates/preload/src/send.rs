@@ -12,6 +12,7 @@ use yasmin_wire::layout::{MIN_PAGED_CLASS, class_bytes};
 
 use crate::conn::{Conn, PassedBy, Unlocked};
 use crate::iov::{Buffers, Vectors};
+use crate::life::Ends;
 use crate::lock::Guard;
 use crate::signals::Handled;
 use crate::spin::{Budget, Found, Interests, Watched};
@@ -86,11 +87,11 @@ pub fn send(conn: &'static Conn, fd: c_int, from: Source<'_>, flags: c_int) -> O
     let (id, cookie) = (conn.id.load(Ordering::Relaxed), conn.cookie());
     // Whether it waits is not known before the lock is held.
     let send = Send::new(Asks { len_bytes: from.len_bytes(), blocks: false });
-    let io = Io { conn, fd, from, flags, has_watched: false, is_gone: false };
+    let io = Io { conn, fd, from, flags, has_watched: false, fate: None };
     let mut call = Call { io, send, handled, id, cookie };
     let ret = spin::wait(&mut call);
-    if call.io.is_gone {
-        life::renew(conn, fd);
+    if let Some(why) = call.io.fate {
+        life::renew(conn, fd, why);
     }
     ret
 }
@@ -262,8 +263,8 @@ struct Io<'a> {
     flags: c_int,
     /// It watched since it last sent anything by ring.
     has_watched: bool,
-    /// The memory of the channel went.
-    is_gone: bool,
+    /// Why the channel ends with this call.
+    fate: Option<Ends>,
 }
 
 impl Io<'_> {
@@ -289,7 +290,7 @@ impl Io<'_> {
     }
 
     /// Bytes went by TCP.
-    fn sent(&self, sender: &Sender<'_, Pages>, ret: Ret) {
+    fn sent(&mut self, sender: &Sender<'_, Pages>, ret: Ret) {
         let tx = &self.conn.tx;
         elsewhere::note_step();
         tx.tcp_sent_at.store(clock::ticks(), Ordering::Relaxed);
@@ -297,6 +298,11 @@ impl Io<'_> {
         tx.more_follows.store(u32::from(self.flags & MSG_MORE != 0), Ordering::Relaxed);
         note_cpu(self.conn, sender);
         sender.hint();
+        self.ends_channel(self.conn.sends_seldom());
+    }
+
+    fn ends_channel(&mut self, is_seldom: bool) {
+        self.fate = self.fate.or_else(|| Ends::of(self.conn, is_seldom));
     }
 }
 
@@ -529,7 +535,7 @@ impl Sink for Locked<'_, '_> {
             return -(EAGAIN as Ret);
         }
         let ret = self.io.kernel(at, self.io.flags | MSG_DONTWAIT);
-        self.io.is_gone |= self.io.conn.is_gone();
+        self.io.ends_channel(false);
         if ret > 0 {
             self.io.sent(&self.sender, ret);
         }

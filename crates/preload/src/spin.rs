@@ -92,7 +92,7 @@ fn cpu_by_segment() -> u32 {
     if is_there == 0 { NO_CPU } else { (limit & CPU) + 1 }
 }
 
-fn rate() -> Rate {
+pub fn rate() -> Rate {
     Rate(clock::us(1))
 }
 

@@ -11,8 +11,8 @@
 //! kind 6:   3 other processes may hold it   4 its end was told   8-39 the TCP socket behind
 //! kind 7:   8-39 how many descriptors it is behind
 //! kind 1:   3 role   4 offer out   5 gate   6 handed over   7 it had a channel   8-23 fork slot
-//!           24-25 times that it was held elsewhere too   26-49 how long it is not offered (`Pause`)
-//!           50 so long since the kernel counted another holder   51 the kernel's count decides
+//!           24-25 times that it was held elsewhere too   26-48 how long it is not offered (`Pause`)
+//!           49 so long unless its thread is busy   50 so long since the kernel counted another holder   51 the kernel's count decides
 //!           52-63 calls in flight (`in_flight`)
 //! ```
 //!
@@ -56,6 +56,7 @@ const SHARED_ONCE: u64 = 1 << 24;
 const SHARED_MASK: u64 = 3 << 24;
 const PAUSE_SHIFT: u32 = 26;
 const PAUSE_MASK: u64 = (Pause::MOST_BITS as u64) << PAUSE_SHIFT;
+const SELDOM: u64 = 1 << 49;
 const HELD: u64 = 1 << 50;
 const BY_KERNEL: u64 = 1 << 51;
 const IN_FLIGHT: u64 = 1 << 52;
@@ -155,6 +156,16 @@ impl Candidate {
         self.0 & HELD != 0
     }
 
+    /// It gave its channel back, since it talked too seldom: it is paused unless it talks much.
+    pub fn seldom(self, second: u64) -> Self {
+        let bits = u64::from(Pause::longest(second).bits());
+        Self(self.0 & !PAUSE_MASK | bits << PAUSE_SHIFT | SELDOM)
+    }
+
+    pub fn is_seldom(self) -> bool {
+        self.0 & SELDOM != 0
+    }
+
     /// It was found held elsewhere too. `None`: once too often.
     pub fn shared_once_more(self) -> Option<Self> {
         let is_full = self.0 & SHARED_MASK == SHARED_MASK;
@@ -172,8 +183,9 @@ impl Candidate {
 
     /// Declined for now: it is not offered for a while, and for longer each time.
     pub fn paused(self, second: u64) -> Self {
-        let pause = self.pause().longer(second);
-        Self(self.0 & !PAUSE_MASK | u64::from(pause.bits()) << PAUSE_SHIFT)
+        let pause = if self.is_seldom() { Pause::NONE } else { self.pause() };
+        let bits = u64::from(pause.longer(second).bits());
+        Self(self.0 & !(PAUSE_MASK | SELDOM) | bits << PAUSE_SHIFT)
     }
 
     pub fn pause(self) -> Pause {

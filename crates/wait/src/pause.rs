@@ -4,7 +4,7 @@
 /// The first pause lasts a second, the longest 2 to this power.
 const LONGEST: u32 = 6;
 /// Seconds are counted modulo 2 to this power.
-const CLOCK_BITS: u32 = 21;
+const CLOCK_BITS: u32 = 20;
 const CLOCK: u32 = (1 << CLOCK_BITS) - 1;
 const COUNT: u32 = 7;
 
@@ -39,6 +39,12 @@ impl Pause {
         let until = (second as u32).wrapping_add(1 << power) & CLOCK;
         let count = if count > LONGEST { count } else { count + 1 };
         Self(until << 3 | count)
+    }
+
+    /// The longest, from this second on.
+    #[must_use]
+    pub const fn longest(second: u64) -> Self {
+        Self(COUNT).longer(second)
     }
 
     /// Whether it goes on in this second.
@@ -77,7 +83,7 @@ mod tests {
     fn one_that_is_long_over_does_not_come_back_for_longer_than_it_was() {
         let pause = Pause::NONE.longer(100);
         let round = 100 + (1 << CLOCK_BITS);
-        for second in [101, 200, 1 << 20, round - 100] {
+        for second in [101, 200, 1 << 19, round - 100] {
             assert!(!pause.lasts(second), "{second}");
         }
         assert!(length(pause, round - 63) <= 64);

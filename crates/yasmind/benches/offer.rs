@@ -33,8 +33,8 @@ fn main() {
                 b.channel();
                 let elapsed = start.elapsed().as_nanos();
                 a.channel();
-                a.send(ToBroker::Release { id });
-                b.send(ToBroker::Release { id });
+                a.send(ToBroker::Release { id, goes_on: false });
+                b.send(ToBroker::Release { id, goes_on: false });
                 elapsed
             })
             .collect();
@@ -54,7 +54,7 @@ fn main() {
                 drop(connector);
                 assert_eq!(acceptor.read(&mut [0]).unwrap(), 0);
                 let elapsed = start.elapsed().as_nanos();
-                client.send(ToBroker::Release { id });
+                client.send(ToBroker::Release { id, goes_on: false });
                 while client.readable(std::time::Duration::ZERO) {
                     client.declined();
                 }

@@ -280,7 +280,10 @@ impl Broker {
                 self.stays(token, role, reason, &socket, now);
                 Ok(())
             }
-            Ok(ToBroker::Release { id }) if greeted => {
+            Ok(ToBroker::Release { id, goes_on }) if greeted => {
+                if goes_on {
+                    self.gives_back(token, id);
+                }
                 self.released(token, id);
                 Ok(())
             }

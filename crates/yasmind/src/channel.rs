@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use yasmin_channel::side::{SIDE_BYTES, SIDE_VERSION};
+use yasmin_channel::side::{GONE, SIDE_BYTES, SIDE_VERSION};
 use yasmin_control::Role;
 use yasmin_wire::layout::{
     CHANNEL_MAGIC, DIRECTION_WORD, HEADER_MAGIC, HEADER_MAX_CLASS, HEADER_VERSION, PAGE_BYTES,
@@ -218,10 +218,18 @@ impl Channel {
     /// The region has gone: whoever holds an end here is told, if the channel lies in it.
     pub fn lose(&self, region: u64, errands: &Errands) {
         if self.region == Some(region) {
-            for end in self.ends.iter().filter(|end| end.live) {
-                let side = end.side.clone();
-                errands.touch(end.label.uid, move || side.side().gone.store(1, Release));
-            }
+            [Role::Connector, Role::Acceptor]
+                .iter()
+                .for_each(|&role| self.end_use(role, GONE, errands));
+        }
+    }
+
+    /// The end, if somebody holds it here, is to use the channel no more: `GONE`, or `GIVEN_BACK`.
+    pub fn end_use(&self, role: Role, why: u32, errands: &Errands) {
+        let end = self.end(role);
+        if end.live {
+            let side = end.side.clone();
+            errands.touch(end.label.uid, move || side.side().gone.store(why, Release));
         }
     }
 

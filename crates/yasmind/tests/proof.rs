@@ -338,7 +338,7 @@ fn busy_connections_are_paired() {
                 assert!(a.readable(support::PATIENCE) && b.readable(support::PATIENCE));
                 assert_eq!(inode(a.channel().channel), inode(b.channel().channel));
                 for client in [&a, &b] {
-                    client.send(ToBroker::Release { id });
+                    client.send(ToBroker::Release { id, goes_on: false });
                 }
                 // The second offer of a socket is taken once the first is released.
                 wait_until("released", || broker.status().broker.memory_used_bytes == 0);

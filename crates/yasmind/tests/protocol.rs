@@ -61,9 +61,12 @@ fn malformed_messages_drop_their_sender_alone() {
 #[test]
 fn messages_out_of_turn_drop_their_sender() {
     let broker = Broker::start(&["--no-bpf"]);
-    for message in
-        [OFFER, ToBroker::Keep, ToBroker::Release { id: 1 }, ToBroker::Grow { id: 1, class: 1 }]
-    {
+    for message in [
+        OFFER,
+        ToBroker::Keep,
+        ToBroker::Release { id: 1, goes_on: false },
+        ToBroker::Grow { id: 1, class: 1 },
+    ] {
         let client = broker.connect();
         client.send(message);
         assert!(client.is_dropped());
@@ -86,7 +89,7 @@ fn messages_out_of_turn_drop_their_sender() {
 fn what_nobody_knows_is_ignored() {
     let broker = Broker::start(&["--no-bpf"]);
     let client = broker.client();
-    client.send(ToBroker::Release { id: 77 });
+    client.send(ToBroker::Release { id: 77, goes_on: false });
     client.send(ToBroker::Grow { id: 77, class: 8 });
     client.send(ToBroker::Status { version: CONTROL_VERSION });
     assert!(matches!(client.receive().0, FromBroker::Status { .. }));
@@ -100,7 +103,7 @@ fn descriptors_are_never_received() {
     let file = File::open("/dev/null").unwrap();
     let many = vec![file.as_fd(); 253];
     for greeted in [false, true] {
-        for bytes in [&ToBroker::Release { id: 1 }.encode()[..], &[]] {
+        for bytes in [&ToBroker::Release { id: 1, goes_on: false }.encode()[..], &[]] {
             let client = if greeted { broker.client() } else { broker.connect() };
             match client.send_raw(bytes, &many) {
                 Ok(()) => assert!(client.is_dropped()),

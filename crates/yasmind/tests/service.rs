@@ -106,7 +106,7 @@ fn status_tells_all() {
     assert_eq!(waiting.ends[0].local, lone.local_addr().unwrap().to_string());
 
     for client in [&a, &b] {
-        client.send(ToBroker::Release { id: 1 });
+        client.send(ToBroker::Release { id: 1, goes_on: false });
     }
     wait_until("closed", || broker.status().broker.closed_ring_bytes == 1_000_000);
 }

@@ -7,6 +7,9 @@ use crate::sys::{self, Fd, libc};
 
 use super::{Config, Exchange, Pause, RxForm, Stop, failed};
 
+/// What a peek waits for has to lie in the buffers of the kernel as a whole.
+const PEEKED_MOST: usize = 4096;
+
 pub struct Receiver {
     pub fd: Fd,
     pattern: Pattern,
@@ -82,6 +85,7 @@ impl Receiver {
         // These have no flags of their own.
         let fits = flags == 0;
         let cut = self.rng.below(len as u64 + 1) as usize;
+        let peeks = len <= PEEKED_MOST && self.rng.below(2) == 0;
         let buffer = &mut self.buffer[..len];
         match form {
             RxForm::Read if fits => sys::read(fd, buffer),
@@ -106,7 +110,16 @@ impl Receiver {
             RxForm::WaitAll => {
                 let left = usize::try_from(target - self.position).unwrap_or(len);
                 let buffer = &mut buffer[..len.min(left.max(1))];
-                sys::recv(fd, buffer, flags | libc::MSG_WAITALL)
+                let flags = flags | libc::MSG_WAITALL;
+                let peeked = if peeks { sys::recv(fd, buffer, flags | libc::MSG_PEEK)? } else { 0 };
+                let first = buffer[..peeked].to_vec();
+                let taken = sys::recv(fd, buffer, flags)?;
+                if taken < peeked || first[..] != buffer[..peeked] {
+                    return Err(Error::other(format!(
+                        "peeked {peeked} bytes, received {taken}, or others"
+                    )));
+                }
+                Ok(taken)
             }
             RxForm::RecvFrom => sys::recvfrom(fd, buffer, flags),
             RxForm::RecvMsg => {

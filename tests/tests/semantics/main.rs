@@ -31,6 +31,7 @@ mod paths;
 mod programs;
 mod queued;
 mod sandboxed;
+mod seldom;
 mod sets;
 mod setup;
 mod share;

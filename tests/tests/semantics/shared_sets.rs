@@ -139,14 +139,15 @@ fn a_set_that_came_back_is_polled() {
     });
 }
 
-/// 100 bytes to `b`, which waits for them in its set E, once for each, and some back.
+/// Bytes to `b`, which waits for them in its set E, once for each, and some back. Of a connection that moves less, and
+/// as seldom, the channel would be given back.
 fn one_shot_round(duo: &mut Duo) {
     assert_eq!(duo.quiet_b("epmod E C in+oneshot"), "ok");
-    assert_eq!(duo.quiet_a("sendall C 100"), "100");
+    assert_eq!(duo.quiet_a("sendall C 10000"), "10000");
     duo.quiet_b("epwait E 5000");
-    assert_eq!(duo.quiet_b("recvall C 100"), "100");
-    assert_eq!(duo.quiet_b("sendall C 70"), "70");
-    assert_eq!(duo.quiet_a("recvall C 70"), "70");
+    assert_eq!(duo.quiet_b("recvall C 10000"), "10000");
+    assert_eq!(duo.quiet_b("sendall C 7000"), "7000");
+    assert_eq!(duo.quiet_a("recvall C 7000"), "7000");
 }
 
 /// What others learn of the set, after its bytes went by ring.

@@ -5,6 +5,8 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use yasmin_wait::Use;
+
 use crate::clock;
 use crate::lock::Lock;
 use crate::spin::{Backoff, NO_CPU};
@@ -38,12 +40,15 @@ pub struct RxHalf {
     pub grow_asked: AtomicU32,
     /// TCP bytes read before the channel came.
     pub read_before: AtomicU64,
+    /// Of the ring.
+    pub usage: Use,
 }
 
 impl RxHalf {
     pub fn reset(&self, read_before: u64) {
         self.spin.reset();
         self.offers.reset();
+        self.usage.reset(clock::ticks());
         zero([
             &self.opening_reads,
             &self.told_seen,
@@ -80,6 +85,8 @@ pub struct TxHalf {
     small_at: AtomicU64,
     /// The thread that sends, `MANY` for several, 0 before any did.
     sender_thread: AtomicU64,
+    /// Of the ring.
+    pub usage: Use,
 }
 
 /// No thread's.
@@ -130,6 +137,7 @@ impl TxHalf {
 
     pub fn reset(&self) {
         self.spin.reset();
+        self.usage.reset(clock::ticks());
         zero([&self.ends_seen, &self.full, &self.more_follows, &self.small]);
         self.sender_thread.store(0, Ordering::Relaxed);
         self.looked_at.store(0, Ordering::Relaxed);

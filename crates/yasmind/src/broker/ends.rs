@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use yasmin_channel::side::GIVEN_BACK;
 use yasmin_control::{Decline, FromBroker, Role, Socket};
 use yasmin_wire::Medium;
 use yasmin_wire::layout::paged_bytes;
@@ -113,6 +114,16 @@ impl Broker {
                 self.forget_end(serial);
             }
             None => self.declined.retain(|declined| (declined.client, declined.id) != (token, id)),
+        }
+    }
+
+    /// An end gives its channel back, and its connection goes on: the other one is to do the same.
+    pub(super) fn gives_back(&self, token: u64, id: u64) {
+        let serial = self.clients.get(&token).and_then(|client| client.ends.get(&id));
+        let Some(end) = serial.and_then(|serial| self.ends.get(serial)) else { return };
+        let EndState::Paired { channel, .. } = &end.state else { return };
+        if let Some(channel) = self.channels.get(channel) {
+            channel.end_use(end.role.other(), GIVEN_BACK, &self.errands);
         }
     }
 

@@ -1,0 +1,191 @@
+//! How fast messages come: a ring is worth its memory and its cache lines where they come faster than a
+//! thread that waits for them falls asleep.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::Rate;
+
+/// So many messages, of a thread or of a direction, are judged together: at random moments, seldom on average, they are
+/// not fast by chance.
+const BATCH: u32 = 64;
+/// They are fast, each of them, in a ping-pong by TCP of twice that.
+const FAST_US: u64 = 125;
+/// And slow from twice that on. In between a thread is neither.
+const SLOW_US: u64 = 2 * FAST_US;
+/// A message is small that costs less to copy than to wait for.
+const SMALL_BYTES: u64 = 4096;
+
+const COUNT_BITS: u32 = 8;
+
+/// The pace of one thread: messages counted so far (the low 8 bits), and how long the last whole batch took, in
+/// ticks. All zero is a fresh one, of which nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace(pub u64);
+
+impl Pace {
+    /// One more message. `begun`: when the batch began; 0: not yet. `now` is asked where a batch begins.
+    #[must_use]
+    pub fn one_more(self, begun: &mut u64, now: impl Fn() -> u64) -> Self {
+        if *begun == 0 {
+            *begun = now();
+        }
+        let count = self.0 & ((1 << COUNT_BITS) - 1);
+        if count + 1 < u64::from(BATCH) {
+            return Self(self.0 + 1);
+        }
+        let now = now();
+        let took = now.wrapping_sub(*begun).clamp(1, u64::MAX >> COUNT_BITS);
+        *begun = now;
+        Self(took << COUNT_BITS)
+    }
+
+    const fn took(self) -> u64 {
+        self.0 >> COUNT_BITS
+    }
+
+    /// Whether messages come fast, now as in the last batch.
+    pub const fn is_busy(self, begun: u64, now: u64, rate: Rate) -> bool {
+        let most = rate.us(FAST_US * BATCH as u64);
+        self.took() != 0 && self.took() <= most && now.wrapping_sub(begun) <= most
+    }
+
+    /// Whether they come slowly: the last batch did, or the one under way has taken longer than a slow one.
+    pub const fn is_slow(self, begun: u64, now: u64, rate: Rate) -> bool {
+        let least = rate.us(SLOW_US * BATCH as u64);
+        self.took() > least || now.wrapping_sub(begun) > least
+    }
+}
+
+/// What one direction of a connection has moved in all.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved {
+    pub tcp_bytes: u64,
+    pub ring_bytes: u64,
+    /// By the ring of the other direction.
+    pub back_bytes: u64,
+}
+
+/// Whether a direction's ring is of any use. For one user at a time.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Use {
+    messages: AtomicU32,
+    since: AtomicU64,
+    tcp_bytes: AtomicU64,
+    ring_bytes: AtomicU64,
+    back_bytes: AtomicU64,
+}
+
+impl Use {
+    /// A message went by TCP. True: so did all of the last batch, slowly and small, and what the other ring moved
+    /// meanwhile was no more.
+    pub fn is_none(&self, moved: Moved, rate: Rate, now: impl FnOnce() -> u64) -> bool {
+        let messages = self.messages.load(Relaxed) + 1;
+        if messages < BATCH {
+            self.messages.store(messages, Relaxed);
+            return false;
+        }
+        let now = now();
+        let small = u64::from(BATCH) * SMALL_BYTES;
+        let slow = rate.us(SLOW_US * u64::from(BATCH));
+        let grew = |field: &AtomicU64, to: u64| to.wrapping_sub(field.load(Relaxed));
+        let is_none = now.wrapping_sub(self.since.load(Relaxed)) > slow
+            && grew(&self.ring_bytes, moved.ring_bytes) == 0
+            && grew(&self.tcp_bytes, moved.tcp_bytes) <= small
+            && grew(&self.back_bytes, moved.back_bytes) <= small;
+        self.begin(moved, now);
+        is_none
+    }
+
+    fn begin(&self, moved: Moved, now: u64) {
+        self.messages.store(0, Relaxed);
+        self.since.store(now, Relaxed);
+        self.tcp_bytes.store(moved.tcp_bytes, Relaxed);
+        self.ring_bytes.store(moved.ring_bytes, Relaxed);
+        self.back_bytes.store(moved.back_bytes, Relaxed);
+    }
+
+    /// Of a fresh channel.
+    pub fn reset(&self, now: u64) {
+        self.begin(Moved { tcp_bytes: 0, ring_bytes: 0, back_bytes: 0 }, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tick is a microsecond.
+    const RATE: Rate = Rate(1);
+
+    /// The pace of messages that come each `gap` ticks, and when the batch under way began.
+    fn pace(messages: u64, gap: u64) -> (Pace, u64) {
+        let mut begun = 0;
+        let pace = (1..=messages)
+            .fold(Pace::default(), |pace, nth| pace.one_more(&mut begun, || nth * gap));
+        (pace, begun)
+    }
+
+    #[test]
+    fn of_less_than_a_batch_nothing_is_known() {
+        let (pace, begun) = pace(u64::from(BATCH) - 1, 1);
+        assert!(!pace.is_busy(begun, begun, RATE) && !pace.is_slow(begun, begun, RATE));
+    }
+
+    #[test]
+    fn a_thread_is_busy_or_slow_by_its_last_batch() {
+        for (gap, is_busy, is_slow) in
+            [(20, true, false), (120, true, false), (200, false, false), (300, false, true)]
+        {
+            let messages = 3 * u64::from(BATCH) + 5;
+            let (pace, begun) = pace(messages, gap);
+            assert_eq!(pace.is_busy(begun, messages * gap, RATE), is_busy, "each {gap} us");
+            assert_eq!(pace.is_slow(begun, messages * gap, RATE), is_slow, "each {gap} us");
+        }
+    }
+
+    #[test]
+    fn who_was_busy_long_ago_is_not() {
+        let messages = u64::from(BATCH);
+        let ((pace, begun), most) = (pace(messages, 20), messages * FAST_US);
+        assert!(pace.is_busy(begun, begun + most, RATE));
+        assert!(!pace.is_busy(begun, begun + most + 1, RATE));
+        assert!(!pace.is_slow(begun, begun + 2 * most, RATE));
+        assert!(pace.is_slow(begun, begun + 2 * most + 1, RATE));
+    }
+
+    #[test]
+    fn a_batch_that_took_very_long_does_not_spill_into_the_count() {
+        let mut begun = 1;
+        let pace = (1..BATCH).fold(Pace::default(), |pace, _| pace.one_more(&mut begun, || 1));
+        let pace = pace.one_more(&mut begun, || u64::MAX);
+        assert!(pace.is_slow(begun, begun, RATE));
+        assert_eq!(pace.0 & ((1 << COUNT_BITS) - 1), 0);
+    }
+
+    /// After how many messages of `bytes`, each `gap` ticks, the ring is of no use, of `most`. `ring` and `back`: what
+    /// goes by the two rings with each.
+    fn messages_until(most: u64, gap: u64, bytes: u64, ring: u64, back: u64) -> Option<u64> {
+        let usage = Use::default();
+        (1..=most).find(|nth| {
+            let moved =
+                Moved { tcp_bytes: nth * bytes, ring_bytes: nth * ring, back_bytes: nth * back };
+            usage.is_none(moved, RATE, || nth * gap)
+        })
+    }
+
+    #[test]
+    fn a_ring_is_of_no_use_where_a_batch_comes_slowly_by_tcp() {
+        let batch = Some(u64::from(BATCH));
+        assert_eq!(messages_until(1000, 1000, 64, 0, 0), batch);
+        assert_eq!(messages_until(1000, 1000, SMALL_BYTES, 0, SMALL_BYTES), batch);
+    }
+
+    #[test]
+    fn it_is_of_use_where_they_are_fast_or_large_or_it_moves_some() {
+        assert_eq!(messages_until(1000, 200, 64, 0, 0), None);
+        assert_eq!(messages_until(1000, 1000, SMALL_BYTES + 1, 0, 0), None);
+        assert_eq!(messages_until(1000, 1000, 64, 1, 0), None);
+        assert_eq!(messages_until(1000, 1000, 64, 0, SMALL_BYTES + 1), None);
+    }
+}

@@ -1,0 +1,106 @@
+/* A connection that was busy talks seldom, and then much again: it has a channel, gives it back, and gets another
+   one. Every byte is compared. How the other end waits is the first word: recv, poll, epoll or nonblocking; or peek,
+   for all that a message has, which comes in two halves. */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+
+#include "pair.h"
+
+enum { MESSAGE = 64 };
+
+static const char *how;
+
+static void awaits(int fd, int set)
+{
+	struct pollfd one = { .fd = fd, .events = POLLIN };
+	struct epoll_event event;
+
+	if (!strcmp(how, "poll") && poll(&one, 1, -1) != 1)
+		die("poll", 0);
+	if (set >= 0 && epoll_wait(set, &event, 1, -1) != 1)
+		die("epoll_wait", 0);
+}
+
+/* Sends back whatever comes. */
+static void *echoes(void *at)
+{
+	int fd = *(int *)at, set = -1;
+	struct epoll_event event = { .events = EPOLLIN };
+	char bytes[4096];
+	ssize_t len = 1;
+
+	if (!strcmp(how, "epoll") || !strcmp(how, "nonblocking")) {
+		set = epoll_create1(0);
+		if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event))
+			die("epoll_ctl", 0);
+	}
+	if (!strcmp(how, "nonblocking"))
+		fcntl(fd, F_SETFL, O_NONBLOCK);
+	while (len) {
+		awaits(fd, set);
+		if (!strcmp(how, "peek"))
+			recv(fd, bytes, MESSAGE, MSG_PEEK | MSG_WAITALL);
+		len = recv(fd, bytes, sizeof(bytes), 0);
+		if (len < 0 && errno == EAGAIN)
+			continue;
+		if (len < 0 || (len && send(fd, bytes, len, 0) != len))
+			die("echo", len);
+	}
+	return NULL;
+}
+
+static void trip(int fd, unsigned number, unsigned nap_us)
+{
+	enum { WORDS = MESSAGE / sizeof(unsigned) };
+	unsigned sent[WORDS], got[WORDS];
+	int first = strcmp(how, "peek") ? 0 : MESSAGE / 2;
+
+	for (int i = 0; i < WORDS; i++)
+		sent[i] = number * WORDS + i;
+	if (first && send(fd, sent, first, 0) != first)
+		die("send", number);
+	if (first)
+		usleep(nap_us);
+	if (send(fd, (char *)sent + first, MESSAGE - first, 0) != MESSAGE - first)
+		die("send", number);
+	if (recv(fd, got, sizeof(got), MSG_WAITALL) != sizeof(got) || memcmp(sent, got, sizeof(sent)))
+		die("recv", number);
+}
+
+/* Trips until `count` ends here have a ring, so many microseconds one after the other; where the library is not, a few. */
+static unsigned talks_at(int fd, unsigned number, unsigned nap_us, int count)
+{
+	enum { TRIPS = 20, MOST = 20000 };
+
+	for (int i = 0; i < MOST; i++) {
+		int is_done = getenv("LD_PRELOAD") ? i % TRIPS == 0 && rings() == count : i == TRIPS;
+
+		if (is_done)
+			return number;
+		trip(fd, number++, nap_us);
+		usleep(nap_us);
+	}
+	die("rings", rings());
+}
+
+int main(int argc, char **argv)
+{
+	enum { ROUNDS = 3, SELDOM_US = 1000 };
+	pthread_t thread;
+	unsigned number = 0;
+	int ends[2];
+
+	how = argv[argc - 1];
+	opens(ends);
+	pthread_create(&thread, NULL, echoes, &ends[1]);
+	for (int round = 0; round < ROUNDS; round++) {
+		number = talks_at(ends[0], number, 0, 2);
+		number = talks_at(ends[0], number, SELDOM_US, 0);
+	}
+	shutdown(ends[0], SHUT_WR);
+	pthread_join(thread, NULL);
+	printf("all there\n");
+	return 0;
+}
