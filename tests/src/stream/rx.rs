@@ -8,7 +8,7 @@ use crate::sys::{self, Fd, libc};
 use super::{Config, Exchange, Pause, RxForm, Stop, failed};
 
 /// What a peek waits for has to lie in the buffers of the kernel as a whole.
-const PEEKED_MOST: usize = 4096;
+const PEEKED_MOST: usize = 1000;
 
 pub struct Receiver {
     pub fd: Fd,
@@ -19,6 +19,7 @@ pub struct Receiver {
     /// Where the peer's stream ends.
     end: u64,
     max_bytes: usize,
+    peeked_most: usize,
     pause: Pause,
     rng: Rng,
     buffer: Vec<u8>,
@@ -43,6 +44,7 @@ impl Receiver {
                 Exchange::Echo | Exchange::Survive => u64::MAX,
             },
             max_bytes: config.max_bytes,
+            peeked_most: if config.buffer_bytes == 0 { PEEKED_MOST } else { 0 },
             pause: config.rx_pause,
             rng: Rng::new(seed),
             buffer: vec![0; config.max_bytes],
@@ -85,7 +87,7 @@ impl Receiver {
         // These have no flags of their own.
         let fits = flags == 0;
         let cut = self.rng.below(len as u64 + 1) as usize;
-        let peeks = len <= PEEKED_MOST && self.rng.below(2) == 0;
+        let peeks = len <= self.peeked_most && self.rng.below(2) == 0;
         let buffer = &mut self.buffer[..len];
         match form {
             RxForm::Read if fits => sys::read(fd, buffer),
