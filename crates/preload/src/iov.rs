@@ -119,7 +119,7 @@ impl<'a> Buffers<'a> {
         len_bytes: usize,
         vectors: &'b mut Vectors,
     ) -> &'b mut [IoVec] {
-        if let Some(piece) = self.only() {
+        if let [piece] = self.pieces {
             let skip_bytes = skip_bytes.min(piece.len);
             let base = piece.base.wrapping_add(skip_bytes);
             let len = (piece.len - skip_bytes).min(len_bytes);
@@ -127,12 +127,6 @@ impl<'a> Buffers<'a> {
             return core::slice::from_mut(first.write(IoVec { base, len }));
         }
         self.parts([(skip_bytes, len_bytes), (0, 0)], vectors)
-    }
-
-    /// The piece, where there is one alone.
-    #[inline]
-    pub fn only(&self) -> Option<&'a IoVec> {
-        if let [one] = self.pieces { Some(one) } else { None }
     }
 
     /// Two parts, one behind the other: where each begins, and its bytes.

@@ -12,7 +12,8 @@
 //! kind 7:   8-39 how many descriptors it is behind
 //! kind 1:   3 role   4 offer out   5 gate   6 handed over   7 it had a channel   8-23 fork slot
 //!           24-25 times that it was held elsewhere too   26-48 how long it is not offered (`Pause`)
-//!           49 so long unless its thread is busy   50 so long since the kernel counted another holder   51 the kernel's count decides
+//!           49 so long unless its thread is busy   50 so long since the kernel counted another holder
+//!           51 the kernel's count decides
 //!           52-63 calls in flight (`in_flight`)
 //! ```
 //!
