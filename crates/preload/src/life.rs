@@ -231,6 +231,10 @@ fn becomes_candidate(conn: &'static Conn, fd: c_int, why: Ends) -> bool {
         Ends::Gone => candidate,
         Ends::Seldom => candidate.seldom(clock::second()),
     };
+    // By this the broker shows it from now on, and forgets it when it is closed.
+    if let Some(offer) = table::offer(fd) {
+        offer.store(conn.id.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
     table::set_candidate_at(fd, candidate, sent as u32, read as u32);
     // A fork has seen it as the connection, or sees it as the candidate: only the latter it counts.
     atomic::fence(Ordering::SeqCst);
@@ -357,6 +361,12 @@ pub fn duplicated(from: c_int, to: c_int) -> bool {
 pub fn number_closes(fd: c_int) -> bool {
     let Some(candidate) = table::take_candidate(fd) else { return false };
     took_offer_back(fd, candidate);
+    if candidate.is_seldom()
+        && !candidate.is_pending()
+        && let Some(offer) = table::offer(fd)
+    {
+        broker::release(offer.load(Ordering::Relaxed), false);
+    }
     let slot = candidate.slot();
     if slot != 0 && set::numbers::watches(fd) {
         for other in (0..table::end()).filter(|&other| other != fd) {

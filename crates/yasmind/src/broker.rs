@@ -282,7 +282,7 @@ impl Broker {
             }
             Ok(ToBroker::Release { id, goes_on }) if greeted => {
                 if goes_on {
-                    self.gives_back(token, id);
+                    self.gives_back(token, id, now);
                 }
                 self.released(token, id);
                 Ok(())

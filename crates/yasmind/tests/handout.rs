@@ -216,6 +216,11 @@ fn the_end_that_stays_keeps_its_share() {
     wait_until("all is free", || broker.status().broker.memory_used_bytes == 0);
 }
 
+fn without_channel(broker: &Broker) -> usize {
+    let shown = broker.status().connections;
+    shown.iter().filter(|connection| connection.reason.is_some()).count()
+}
+
 /// The end that is left is told, unless the other one was closed; and both may have another channel.
 #[test]
 fn a_channel_that_one_end_gives_back_ends_at_the_other() {
@@ -233,14 +238,18 @@ fn a_channel_that_one_end_gives_back_ends_at_the_other() {
         wait_until("half is free", || broker.status().broker.memory_used_bytes == whole / 2);
         if goes_on {
             wait_until("it is told", || gone(&to_b.side) == u64::from(GIVEN_BACK));
+            assert_eq!(without_channel(&broker), 1);
+            a.send(ToBroker::Release { id: 1, goes_on: false });
+            wait_until("it is forgotten", || without_channel(&broker) == 0);
         } else {
             assert_eq!(gone(&to_b.side), 0);
         }
         assert_eq!(gone(&to_a.side), 0);
-        b.send(ToBroker::Release { id: 1, goes_on: false });
+        b.send(ToBroker::Release { id: 1, goes_on });
         a.offer(2, Role::Connector, &connector);
         b.offer(2, Role::Acceptor, &acceptor);
         let (to_a, to_b) = (a.channel(), b.channel());
+        assert_eq!(without_channel(&broker), 0);
         assert_eq!((gone(&to_a.side), gone(&to_b.side)), (0, 0));
     }
 }

@@ -1,6 +1,7 @@
 /* A connection that was busy talks seldom, and then much again: it has a channel, gives it back, and gets another
    one. Every byte is compared. How the other end waits is the first word: recv, poll, epoll or nonblocking; or peek,
-   for all that a message has, which comes in two halves. */
+   for all that a message has, which comes in two halves. With a second word it stops once the channel is given back, and
+   once it has closed its connection: it says so, and goes on when it is told to. */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -85,22 +86,39 @@ static unsigned talks_at(int fd, unsigned number, unsigned nap_us, int count)
 	die("rings", rings());
 }
 
+static void says(const char *what)
+{
+	char line[8];
+
+	puts(what);
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin))
+		die("fgets", 0);
+}
+
 int main(int argc, char **argv)
 {
 	enum { ROUNDS = 3, SELDOM_US = 1000 };
+	int stops = argc > 2, rounds = stops ? 1 : ROUNDS;
 	pthread_t thread;
 	unsigned number = 0;
 	int ends[2];
 
-	how = argv[argc - 1];
+	how = argv[1];
 	opens(ends);
 	pthread_create(&thread, NULL, echoes, &ends[1]);
-	for (int round = 0; round < ROUNDS; round++) {
+	for (int round = 0; round < rounds; round++) {
 		number = talks_at(ends[0], number, 0, 2);
 		number = talks_at(ends[0], number, SELDOM_US, 0);
 	}
+	if (stops)
+		says("given back");
 	shutdown(ends[0], SHUT_WR);
 	pthread_join(thread, NULL);
+	close(ends[0]);
+	close(ends[1]);
+	if (stops)
+		says("closed");
 	printf("all there\n");
 	return 0;
 }

@@ -2,9 +2,11 @@
 //!
 //! Holds: spec/wire.md 6.7.
 
-use yasmin_tests::lab::Knobs;
+use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::netns::Net;
+use yasmin_tests::process::eventually;
 
-use crate::c::check_all_there;
+use crate::c::{check_all_there, compile};
 
 #[track_caller]
 fn check(how: &str) {
@@ -34,4 +36,33 @@ fn that_peeks() {
 #[test]
 fn that_does_not_block() {
     check("nonblocking");
+}
+
+/// Both ends are, with a reason, until they are closed.
+#[test]
+fn is_shown_by_status() {
+    let folder = Folder::new();
+    let program = compile(&folder, "seldom", &["seldom.c"], &[]);
+    let lab = Lab::new(Net::Loopback, Knobs::default());
+    let words = ["recv".to_owned(), "stops".to_owned()];
+    let mut process = lab.start("seldom", &lab.a, &program, &words);
+    for (line, count) in [("given back", 2), ("closed", 0)] {
+        process.expect(line);
+        let shown = || {
+            let reasons = lab.status().into_iter().flat_map(|status| status.connections);
+            let reasons = reasons.map(|one| one.reason.unwrap_or_default());
+            reasons.collect::<Vec<_>>()
+        };
+        let is_right = || {
+            let shown = shown();
+            shown.len() == count && shown.iter().all(|reason| reason.contains("too seldom"))
+        };
+        if lab.proves() {
+            eventually(line, || is_right().then_some(()), || format!("{:?}", shown()));
+        }
+        process.say("go on");
+    }
+    process.expect("all there");
+    process.finish();
+    lab.assert_some_by_ring(lab.bytes_in_all().ring);
 }

@@ -26,8 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Declined connections that `status` still shows.
 const DECLINED_SHOWN: usize = 256;
 
-/// Of one process, those that it says itself stay on TCP.
+/// Of one process, those that it says itself stay on TCP, and those that gave their channel back.
 const STAYING_SHOWN: usize = 16;
+
+/// Why a connection that goes on gave its channel back.
+const SELDOM: &str = "it talks too seldom for a channel to pay; it gets one again once it is busy";
 
 impl Broker {
     pub(super) fn offered(
@@ -75,10 +78,6 @@ impl Broker {
         now: Instant,
     ) {
         let Some(client) = self.clients.get(&token) else { return };
-        let shown = self.declined.iter().filter(|declined| declined.client == token);
-        if shown.count() >= STAYING_SHOWN {
-            return;
-        }
         let label = EndLabel {
             uid: client.uid,
             pid: client.pid,
@@ -88,13 +87,27 @@ impl Broker {
             peer: plain_end(socket.peer),
         };
         // No offer has this name: it stays until its process ends.
-        self.show_declined(label, reason, token, u64::MAX, now);
+        self.show_staying(label, reason.describe(), token, u64::MAX, now);
+    }
+
+    fn show_staying(
+        &mut self,
+        label: EndLabel,
+        reason: &'static str,
+        client: u64,
+        id: u64,
+        now: Instant,
+    ) {
+        let shown = self.declined.iter().filter(|declined| declined.client == client);
+        if shown.count() < STAYING_SHOWN {
+            self.show_declined(label, reason, client, id, now);
+        }
     }
 
     fn show_declined(
         &mut self,
         label: EndLabel,
-        reason: Decline,
+        reason: &'static str,
         client: u64,
         id: u64,
         now: Instant,
@@ -102,7 +115,6 @@ impl Broker {
         if self.declined.len() >= DECLINED_SHOWN {
             self.declined.pop_front();
         }
-        let reason = reason.describe();
         self.declined.push_back(Declined { label, reason, since: now, client, id });
     }
 
@@ -117,13 +129,16 @@ impl Broker {
         }
     }
 
-    /// An end gives its channel back, and its connection goes on: the other one is to do the same.
-    pub(super) fn gives_back(&self, token: u64, id: u64) {
+    /// An end gives its channel back, and its connection goes on: the other one is to do the same. It is shown
+    /// until it is released once more, as it is closed, or is offered again.
+    pub(super) fn gives_back(&mut self, token: u64, id: u64, now: Instant) {
         let serial = self.clients.get(&token).and_then(|client| client.ends.get(&id));
         let Some(end) = serial.and_then(|serial| self.ends.get(serial)) else { return };
         let EndState::Paired { channel, .. } = &end.state else { return };
         if let Some(channel) = self.channels.get(channel) {
             channel.end_use(end.role.other(), GIVEN_BACK, &self.errands);
+            let label = channel.end(end.role).label.clone();
+            self.show_staying(label, SELDOM, token, id, now);
         }
     }
 
@@ -349,7 +364,7 @@ impl Broker {
         let Some(end) = self.ends.remove(&serial) else { return };
         let label = facts.and_then(|facts| self.label_of(&end, facts));
         if let Some(label) = label {
-            self.show_declined(label, reason, end.client, end.id, now);
+            self.show_declined(label, reason.describe(), end.client, end.id, now);
         }
         let Some(client) = self.clients.get_mut(&end.client) else { return };
         client.ends.remove(&end.id);
