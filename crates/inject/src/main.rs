@@ -21,7 +21,6 @@ mod program;
 mod thread;
 
 use std::ffi::{CStr, c_char, c_int};
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
@@ -82,9 +81,10 @@ fn injects() -> c_int {
 /// Attaches, and waits for the exec.
 fn attend(thread: Pid, library: &std::path::Path) -> anyhow::Result<()> {
     ptrace::seize(thread, Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_TRACESYSGOOD)?;
-    let mut pipe = std::io::stdout();
-    pipe.write_all(&std::process::id().to_ne_bytes())?;
-    pipe.flush()?;
+    // At once: standard output's buffer would write what is behind a byte that is a line's end by itself, and the
+    // caller reads once.
+    let pipe = std::io::stdout();
+    nix::unistd::write(&pipe, &std::process::id().to_ne_bytes())?;
     nix::unistd::close(pipe.as_raw_fd())?;
     loop {
         match waitpid(None, Some(WaitPidFlag::__WALL))? {
