@@ -45,6 +45,10 @@ pub struct Knobs {
     pub first_class: Option<u8>,
     /// How long the broker keeps what is unread of a connection that is passed on; likewise.
     pub passed_on_for_s: Option<u16>,
+    /// How long an offer waits for the other end's; likewise.
+    pub offers_for_s: Option<u16>,
+    /// Memory for all channels; likewise.
+    pub memory_limit_bytes: Option<u32>,
 }
 
 impl Knobs {
@@ -58,6 +62,8 @@ impl Knobs {
             chaos: None,
             first_class: None,
             passed_on_for_s: None,
+            offers_for_s: None,
+            memory_limit_bytes: None,
         }
     }
 
@@ -81,10 +87,23 @@ impl Knobs {
         self
     }
 
+    pub const fn offers_for(mut self, seconds: u16) -> Self {
+        self.offers_for_s = Some(seconds);
+        self
+    }
+
+    pub const fn memory_limit(mut self, bytes: u32) -> Self {
+        self.memory_limit_bytes = Some(bytes);
+        self
+    }
+
     fn broker_arguments(&self) -> Vec<String> {
         let class = self.first_class.map(|class| format!("--first-class={class}"));
         let kept = self.passed_on_for_s.map(|seconds| format!("--passed-on-for={seconds}"));
-        class.into_iter().chain(kept).collect()
+        let waits = self.offers_for_s.map(|seconds| format!("--offers-for={seconds}"));
+        let limits = ["--memory-limit", "--user-limit"];
+        let limits = limits.map(|name| Some(format!("{name}={}", self.memory_limit_bytes?)));
+        class.into_iter().chain(kept).chain(waits).chain(limits.into_iter().flatten()).collect()
     }
 
     fn environment(&self) -> Vec<(&'static str, String)> {

@@ -177,6 +177,10 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         start_over(fd);
         return;
     }
+    if candidate.is_unmet() && !has_been_fast(fd, candidate) {
+        start_over(fd);
+        return;
+    }
     // First, as it takes no system call: without a broker this comes again and again.
     if !broker::is_there() {
         start_over(fd);
@@ -233,12 +237,24 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     }
 }
 
+/// Whether the candidate, whose offers nobody met, proved busy twice within two seconds: at such a rate the other end is
+/// busy too, even if it counts fewer messages.
+fn has_been_fast(fd: c_int, candidate: Candidate) -> bool {
+    let second = clock::second();
+    let is_fast = candidate.pause().lasts(second);
+    if !is_fast {
+        table::change(fd, |candidate| candidate.with_window(second));
+    }
+    is_fast
+}
+
 fn is_paused(candidate: Candidate) -> bool {
     let is_let_go = || {
         let slot = candidate.slot();
         candidate.is_held() && slot != 0 && holders::is_sole_holder(slot)
     };
     candidate.pause().is_any()
+        && !candidate.is_unmet()
         && !(candidate.is_seldom() && pace::is_busy())
         && candidate.pause().lasts(clock::second())
         && !is_let_go()
@@ -341,12 +357,19 @@ fn declined(fd: c_int, id: u64, reason: Decline) {
     // they may let go of.
     let is_for_good = matches!(reason, Decline::NotTcp | Decline::SelfConnected);
     let is_held = reason == Decline::Shared || candidate.is_by_kernel();
-    let is_for_now = is_held || candidate.is_again() || reason == Decline::Later;
+    let has_no_room = matches!(reason, Decline::Memory | Decline::TooMany | Decline::Later);
+    let is_for_now = is_held || candidate.is_again() || has_no_room;
+    let second = clock::second();
     if is_for_now && !is_for_good {
-        let second = clock::second();
         table::change(fd, |candidate| {
             candidate.paused(second).with_by_kernel(false).with_held(is_held)
         });
+        start_over(fd);
+        return;
+    }
+    let is_unmet = matches!(reason, Decline::NoProof | Decline::NoGuest);
+    if is_unmet && candidate.unmet_once_more(second).is_some() {
+        table::change(fd, |candidate| candidate.unmet_once_more(second).unwrap_or(candidate));
         start_over(fd);
         return;
     }

@@ -60,7 +60,8 @@ const PAUSE_MASK: u64 = (Pause::MOST_BITS as u64) << PAUSE_SHIFT;
 const SELDOM: u64 = 1 << 49;
 const HELD: u64 = 1 << 50;
 const BY_KERNEL: u64 = 1 << 51;
-const IN_FLIGHT: u64 = 1 << 52;
+const UNMET: u64 = 1 << 52;
+const IN_FLIGHT: u64 = 1 << 53;
 
 /// libc's own streams use numbers 0 to 2, by entries that nobody can get in front of.
 pub const LAST_OF_STDIO: c_int = 2;
@@ -159,8 +160,7 @@ impl Candidate {
 
     /// It gave its channel back, since it talked too seldom: it is paused unless it talks much.
     pub fn seldom(self, second: u64) -> Self {
-        let bits = u64::from(Pause::longest(second).bits());
-        Self(self.0 & !PAUSE_MASK | bits << PAUSE_SHIFT | SELDOM)
+        self.with_pause(Pause::longest(second), SELDOM)
     }
 
     pub fn is_seldom(self) -> bool {
@@ -184,9 +184,32 @@ impl Candidate {
 
     /// Declined for now: it is not offered for a while, and for longer each time.
     pub fn paused(self, second: u64) -> Self {
-        let pause = if self.is_seldom() { Pause::NONE } else { self.pause() };
-        let bits = u64::from(pause.longer(second).bits());
-        Self(self.0 & !(PAUSE_MASK | SELDOM) | bits << PAUSE_SHIFT)
+        let is_another = self.is_seldom() || self.is_unmet();
+        let pause = if is_another { Pause::NONE } else { self.pause() };
+        self.with_pause(pause.longer(second), 0)
+    }
+
+    /// The other end was not offered as long as the offer stood. From then on what makes a connection busy has to
+    /// come within a short time, at both ends. `None`: so often that there will be no other end.
+    pub fn unmet_once_more(self, second: u64) -> Option<Self> {
+        let pause = if self.is_unmet() { self.pause() } else { Pause::NONE };
+        let next = pause.longer(second).window(second);
+        (!pause.is_last()).then(|| self.with_pause(next, UNMET))
+    }
+
+    pub fn is_unmet(self) -> bool {
+        self.0 & UNMET != 0
+    }
+
+    /// It begins to prove busy, from this second on.
+    pub fn with_window(self, second: u64) -> Self {
+        self.with_pause(self.pause().window(second), UNMET)
+    }
+
+    /// `why`: which bit says what the pause is for, if one does.
+    fn with_pause(self, pause: Pause, why: u64) -> Self {
+        let bits = u64::from(pause.bits()) << PAUSE_SHIFT;
+        Self(self.0 & !(PAUSE_MASK | SELDOM | UNMET) | bits | why)
     }
 
     pub fn pause(self) -> Pause {

@@ -41,6 +41,18 @@ impl Pause {
         Self(until << 3 | count)
     }
 
+    /// No pause, but as many as there were: it `lasts` for two seconds from this one on.
+    #[must_use]
+    pub const fn window(self, second: u64) -> Self {
+        let until = (second as u32).wrapping_add(2) & CLOCK;
+        Self(until << 3 | self.0 & COUNT)
+    }
+
+    /// Whether there were as many as are counted.
+    pub const fn is_last(self) -> bool {
+        self.0 & COUNT > LONGEST
+    }
+
     /// The longest, from this second on.
     #[must_use]
     pub const fn longest(second: u64) -> Self {
@@ -77,6 +89,19 @@ mod tests {
                 now += length_wanted + 5;
             }
         }
+    }
+
+    #[test]
+    fn a_window_counts_for_none() {
+        let (mut pause, now) = (Pause::NONE, u64::from(CLOCK));
+        for _ in 0..7 {
+            assert!(!pause.is_last());
+            pause = Pause::of_bits(pause.longer(now).bits());
+            let window = Pause::of_bits(pause.window(now).bits());
+            assert_eq!(length(window, now), 2);
+            assert_eq!(length(window.longer(now), now), length(pause.longer(now), now));
+        }
+        assert!(pause.is_last());
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Limits {
     pub clients: usize,
     /// The same, for ends.
     pub ends: usize,
+    /// How long one waits for its peer's.
+    pub offers_for: Duration,
     /// The same, for residues that nobody has claimed yet, but for one user, root too, at most a
     /// quarter. Each is two descriptors.
     pub residues: usize,

@@ -55,6 +55,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub passed_on_for: u16,
 
+    /// How long an offer waits for the other end's. A peer that is busy under the library offers within moments
+    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
+    pub offers_for: u16,
+
     /// Exit when no process has been connected for so long, and there are no segments
     #[arg(long, value_name = "SECONDS")]
     pub exit_when_idle: Option<u64>,

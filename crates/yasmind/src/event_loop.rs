@@ -105,6 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         same_user_only: args.same_user_only,
         clients: fds.min(maps / 4).max(16),
         ends: (maps / 2).clamp(16, ENDS_MAX),
+        offers_for: Duration::from_secs(args.offers_for.into()),
         residues,
         residues_for: Duration::from_secs(args.passed_on_for.into()),
     };

@@ -46,6 +46,7 @@ mod starved;
 mod strangers;
 mod time;
 mod tools;
+mod unmet;
 mod unread;
 mod unseen;
 mod vforked;

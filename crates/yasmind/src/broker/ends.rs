@@ -10,7 +10,7 @@ use rustix::fd::AsFd;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use yasmin_channel::side::GIVEN_BACK;
 use yasmin_control::{Decline, FromBroker, Role, Socket};
 use yasmin_wire::Medium;
@@ -18,10 +18,6 @@ use yasmin_wire::layout::paged_bytes;
 
 /// Ends that one process may have offered and not released.
 const ENDS_PER_PROCESS: usize = 16384;
-
-/// How long an offer waits for its peer's. A peer that is busy under the library offers within
-/// moments; one that has not by then is not under it.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Declined connections that `status` still shows.
 const DECLINED_SHOWN: usize = 256;
@@ -305,7 +301,7 @@ impl Broker {
 
     /// Takes back ends that have waited too long.
     pub fn expire(&mut self, now: Instant) {
-        while let Some(serial) = self.table.expire(now, PATIENCE) {
+        while let Some(serial) = self.table.expire(now, self.limits.offers_for) {
             self.decline_waiting(serial, Decline::NoProof, now);
         }
         self.expire_guests(now);
@@ -317,7 +313,7 @@ impl Broker {
     /// When `expire` has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
         let guests = self.guests().and_then(crate::guests::Guests::next_expiry);
-        let offers = self.table.oldest().map(|since| since + PATIENCE);
+        let offers = self.table.oldest().map(|since| since + self.limits.offers_for);
         let segments = self.segments.as_ref().and_then(crate::segments::Segments::next_expiry);
         let uplink = self.uplink.as_ref().and_then(crate::uplink::Uplink::next_expiry);
         let residues = self.residues.next_expiry();
