@@ -207,6 +207,11 @@ impl BrokerProcess {
         self.process.pid()
     }
 
+    /// Stops it, or has it go on.
+    pub fn freeze(&self, frozen: bool) {
+        self.process.freeze(frozen);
+    }
+
     /// As after a crash: the socket's file stays.
     pub fn kill(&mut self) {
         self.process.kill();

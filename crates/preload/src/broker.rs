@@ -23,7 +23,7 @@ use crate::guest::directory;
 use crate::lock::Lock;
 use crate::sys::{self, EAGAIN, IoVec, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL, MsgHdr, call};
 use crate::table::Candidate;
-use crate::{clock, config, process, table, tcp};
+use crate::{clock, config, owed, process, table, tcp};
 
 static FD: AtomicI32 = AtomicI32::new(-1);
 static MAILBOX: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
@@ -37,16 +37,23 @@ static LOCK: Lock = Lock::new();
 
 const RETRY_MAX_MS: u64 = 5000;
 
-/// An offer's identifier: the epoch, a sequence number, the descriptor.
+/// In the name of an end that is to be released: its connection goes on.
+const GOES_ON: u64 = 1 << 63;
+
+fn epoch() -> u64 {
+    u64::from(EPOCH.load(Ordering::Relaxed) & 0x7fff)
+}
+
+/// An offer's identifier, of 63 bits: the epoch, a sequence number, the descriptor.
 pub fn offer_id(fd: c_int) -> u64 {
-    let epoch = u64::from(EPOCH.load(Ordering::Relaxed) & 0xffff);
+    let epoch = epoch();
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed) & 0xfff_ffff;
     epoch << 48 | sequence << 20 | fd as u64
 }
 
 /// Whether the broker that got this offer is still the one that is listened to.
 pub fn is_current(id: u64) -> bool {
-    FD.load(Ordering::Relaxed) >= 0 && id >> 48 == u64::from(EPOCH.load(Ordering::Relaxed) & 0xffff)
+    FD.load(Ordering::Relaxed) >= 0 && id >> 48 == epoch()
 }
 
 pub fn descriptor_of(id: u64) -> c_int {
@@ -69,7 +76,10 @@ pub fn has_news() -> bool {
 pub fn offer(fd: c_int, id: u64, candidate: Candidate) -> bool {
     let role = if candidate.is_acceptor() { Role::Acceptor } else { Role::Connector };
     let is_handed = candidate.is_handed() || candidate.is_by_kernel();
-    named(fd).is_some_and(|socket| send(ToBroker::Offer { id, role, is_handed, socket }, &[]))
+    // What is to be released may be an end of the same socket.
+    pays_up()
+        && named(fd)
+            .is_some_and(|socket| send(ToBroker::Offer { id, role, is_handed, socket }, &[]))
 }
 
 /// A busy connection is not offered: `yasmin status` says why. The first ones of a process are
@@ -112,15 +122,49 @@ pub fn named(fd: c_int) -> Option<Socket> {
 
 /// The end is closed, or its offer withdrawn. `goes_on`: it is not, and is to be TCP at both ends.
 pub fn release(id: u64, goes_on: bool) {
-    if is_current(id) {
-        send(ToBroker::Release { id, goes_on }, &[]);
+    let name = if goes_on { id | GOES_ON } else { id };
+    if !is_current(id) || pays_up() && releases(name) {
+        return;
+    }
+    owed::push(name);
+    if awaits_room() {
+        pays_up();
     }
 }
 
-pub fn grow(id: u64, class: u8) {
-    if is_current(id) {
-        send(ToBroker::Grow { id, class }, &[]);
+fn releases(name: u64) -> bool {
+    let id = name & !GOES_ON;
+    !is_current(id) || send(ToBroker::Release { id, goes_on: name & GOES_ON != 0 }, &[])
+}
+
+/// Tells the broker what it could not be told before. False: it cannot now.
+#[inline]
+pub fn pays_up() -> bool {
+    !owed::any() || owed::pay(releases)
+}
+
+/// The broker's socket is full: lets the broker have the CPU. It reads some hundred messages in this time, or is
+/// stopped, and is not waited for again for a while.
+#[cold]
+fn awaits_room() -> bool {
+    const PATIENCE_MS: usize = 5;
+    const PAUSE_US: u64 = 1_000_000;
+    static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
+    if clock::ticks() < NOT_BEFORE.load(Ordering::Relaxed) {
+        return false;
     }
+    let mut one = sys::PollFd { fd: FD.load(Ordering::Relaxed), events: sys::POLLOUT, revents: 0 };
+    // SAFETY: one pollfd of ours.
+    let has_room = unsafe { call!(poll, &raw mut one, 1, PATIENCE_MS) } > 0;
+    if !has_room {
+        NOT_BEFORE.store(clock::ticks() + clock::us(PAUSE_US), Ordering::Relaxed);
+    }
+    has_room
+}
+
+/// False: it cannot be told now.
+pub fn grow(id: u64, class: u8) -> bool {
+    is_current(id) && send(ToBroker::Grow { id, class }, &[])
 }
 
 /// A broker to talk to, found if need be. Never waits.
@@ -322,6 +366,7 @@ pub fn after_fork() {
 /// In a forked child: the socket is the parent's.
 pub fn forget_in_child() {
     LOCK.reset();
+    owed::forget();
     hang_up();
 }
 
@@ -379,9 +424,10 @@ pub enum Reply {
     Declined { id: u64, reason: Decline },
 }
 
-/// Reads what the broker sent, and hands on its replies. Bounded, never waits.
+/// Reads what the broker sent, and hands on its replies. Bounded, never waits. Of several threads one does it, for all.
 pub fn read_messages(mut reply: impl FnMut(Reply)) {
-    let Some(_guard) = LOCK.acquire() else { return };
+    let Some(_guard) = LOCK.try_acquire() else { return };
+    pays_up();
     for _ in 0..64 {
         let fd = FD.load(Ordering::Relaxed);
         if fd < 0 {

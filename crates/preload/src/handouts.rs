@@ -16,14 +16,16 @@ use crate::conn::Handout;
 use crate::lock::Lock;
 use crate::{broker, sys, table};
 
-static WAITING: [Waiting; 64] = [const { Waiting::new() }; 64];
+/// As many may wait: each takes two descriptors.
+const MOST: usize = 64;
+
+static WAITING: [Waiting; MOST] = [const { Waiting::new() }; MOST];
+/// For whom each of them is: the descriptor, and 1 more; 0: for nobody. Apart, as calls look for their own here.
+static FOR: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 static COUNT: AtomicU32 = AtomicU32::new(0);
 static LOCK: Lock = Lock::new();
 
-struct Waiting {
-    used: AtomicU32,
-    handout: UnsafeCell<Handout>,
-}
+struct Waiting(UnsafeCell<Handout>);
 
 // SAFETY: the cell is used under LOCK alone.
 unsafe impl Sync for Waiting {}
@@ -38,31 +40,36 @@ impl Waiting {
             channel_fd: -1,
             side_fd: -1,
         };
-        Self { used: AtomicU32::new(0), handout: UnsafeCell::new(handout) }
-    }
-
-    fn is_used(&self) -> bool {
-        self.used.load(Ordering::Relaxed) != 0
-    }
-
-    fn set_used(&self, on: bool) {
-        self.used.store(u32::from(on), Ordering::Relaxed);
-        if on {
-            COUNT.fetch_add(1, Ordering::Relaxed);
-        } else {
-            COUNT.fetch_sub(1, Ordering::Relaxed);
-        }
+        Self(UnsafeCell::new(handout))
     }
 }
 
-pub fn any_waits() -> bool {
+/// Those that wait, and for whom. Under LOCK.
+fn all() -> impl Iterator<Item = (&'static Waiting, &'static AtomicU32)> {
+    WAITING.iter().zip(&FOR).filter(|(_, whose)| whose.load(Ordering::Relaxed) != 0)
+}
+
+fn is_gone(whose: &AtomicU32) {
+    whose.store(0, Ordering::Relaxed);
+    COUNT.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Whether one waits for `fd`. Without the lock: its own calls ask, and the one that comes next asks again.
+pub fn one_waits(fd: c_int) -> bool {
     COUNT.load(Ordering::Relaxed) != 0
+        && FOR.iter().any(|whose| whose.load(Ordering::Relaxed) == fd as u32 + 1)
 }
 
 /// The channel is not wanted: its descriptors go, and the broker forgets it.
 pub fn refuse(handout: &Handout) {
     close(handout);
     broker::release(handout.id, false);
+}
+
+/// The channel is not wanted now: the other end is to do without it as well, and both are offered again.
+pub fn give_back(handout: &Handout) {
+    close(handout);
+    broker::release(handout.id, true);
 }
 
 /// Its descriptors, once they are mapped or not wanted.
@@ -85,9 +92,12 @@ pub fn keep(mut handout: Handout, is_out: impl Fn(u64) -> bool) -> Result<(), Ha
     if !is_out(handout.id) {
         return Err(handout);
     }
-    let Some(waiting) = WAITING.iter().find(|waiting| !waiting.is_used()) else {
+    let mut places = WAITING.iter().zip(&FOR);
+    let Some((waiting, whose)) = places.find(|(_, whose)| whose.load(Ordering::Relaxed) == 0)
+    else {
         return Err(handout);
     };
+    let number = broker::descriptor_of(handout.id) as u32 + 1;
     for fd in [&mut handout.channel_fd, &mut handout.side_fd] {
         let high = broker::copy_high(*fd);
         // Where there is none it stays where it is.
@@ -98,21 +108,22 @@ pub fn keep(mut handout: Handout, is_out: impl Fn(u64) -> bool) -> Result<(), Ha
         table::set_broker(*fd);
     }
     // SAFETY: under LOCK.
-    unsafe { *waiting.handout.get() = handout };
-    waiting.set_used(true);
+    unsafe { *waiting.0.get() = handout };
+    whose.store(number, Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
 /// Every handout that waits is tried again; `done` says whether it need not wait any more.
 pub fn retry(done: impl Fn(&Handout) -> bool) {
-    if !any_waits() {
+    if COUNT.load(Ordering::Relaxed) == 0 {
         return;
     }
     let Some(_guard) = LOCK.acquire() else { return };
-    for waiting in WAITING.iter().filter(|waiting| waiting.is_used()) {
+    for (waiting, whose) in all() {
         // SAFETY: under LOCK.
-        if done(unsafe { &*waiting.handout.get() }) {
-            waiting.set_used(false);
+        if done(unsafe { &*waiting.0.get() }) {
+            is_gone(whose);
         }
     }
 }
@@ -131,9 +142,9 @@ pub fn take_back(id: u64) {
 /// The program puts something else under the number.
 pub fn abandon(number: c_int) {
     let Some(_guard) = LOCK.acquire() else { return };
-    for waiting in WAITING.iter().filter(|waiting| waiting.is_used()) {
+    for (waiting, _) in all() {
         // SAFETY: under LOCK.
-        let handout = unsafe { &mut *waiting.handout.get() };
+        let handout = unsafe { &mut *waiting.0.get() };
         for fd in [&mut handout.channel_fd, &mut handout.side_fd] {
             if *fd == number {
                 // What cannot be mapped is refused.
@@ -156,9 +167,9 @@ pub fn after_fork() {
 /// In a forked child: the handouts are the parent's; their descriptors were copied with it.
 pub fn forget() {
     LOCK.reset();
-    for waiting in WAITING.iter().filter(|waiting| waiting.is_used()) {
+    for (waiting, whose) in all() {
         // SAFETY: the child has one thread.
-        close(unsafe { &*waiting.handout.get() });
-        waiting.set_used(false);
+        close(unsafe { &*waiting.0.get() });
+        is_gone(whose);
     }
 }

@@ -59,6 +59,7 @@ mod memory;
 mod object;
 mod offer;
 mod options;
+mod owed;
 mod pace;
 mod passing;
 mod poll;

@@ -72,7 +72,9 @@ fn class_for(conn: &Conn, receiver: &Receiver<'_, Pages>) -> u8 {
     let wanted = receiver.class_wanted();
     if wanted > first && conn.rx.grow_asked.load(Ordering::Relaxed) < u32::from(wanted) {
         conn.rx.grow_asked.store(u32::from(wanted), Ordering::Relaxed);
-        broker::grow(conn.id.load(Ordering::Relaxed), wanted);
+        if !broker::grow(conn.id.load(Ordering::Relaxed), wanted) {
+            conn.rx.grow_asked.store(0, Ordering::Relaxed);
+        }
     }
     first
 }

@@ -70,6 +70,7 @@ pub fn enter_sandbox() {
 /// A connection of this process's begins, or was accepted. Numbers 0 to 2 are left to TCP: libc's
 /// own streams read and write them, by entries that nobody can get in front of.
 pub fn begin(fd: c_int, is_acceptor: bool) {
+    broker::pays_up();
     if fd > table::LAST_OF_STDIO && !process::has_left_rings() {
         table::set_candidate(fd, Candidate::new(is_acceptor));
     }
@@ -109,7 +110,7 @@ pub fn begin_inherited() {
 pub fn after_call(fd: c_int, candidate: Candidate) {
     let Some(counts) = table::counts(fd) else { return };
     if candidate.is_pending() {
-        if broker::has_news() || handouts::any_waits() {
+        if broker::has_news() || handouts::one_waits(fd) {
             look_for_answer(fd);
         }
         return;
@@ -391,10 +392,16 @@ fn handed_out(fd: c_int, handout: Handout, cookie: u64) {
     if attach(fd, &handout) {
         return;
     }
-    if let Err(handout) = handouts::keep(handout, |id| is_answer_to(fd, id)) {
+    let Err(handout) = handouts::keep(handout, |id| is_answer_to(fd, id)) else { return };
+    if !is_answer_to(fd, handout.id) {
         handouts::refuse(&handout);
-        table::take_candidate(fd);
+        return;
     }
+    // Of hundreds of connections, each read by a thread of its own, more get their channels at a time than may wait.
+    handouts::give_back(&handout);
+    let second = clock::second();
+    table::change(fd, |candidate| candidate.paused(second));
+    start_over(fd);
 }
 
 /// Attaches a handout that had to wait, if there is one for `fd`.

@@ -25,6 +25,7 @@ mod killed;
 mod memory;
 mod numbers;
 mod options;
+mod owed;
 mod own_numbers;
 mod passing;
 mod paths;

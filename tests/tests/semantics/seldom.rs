@@ -55,7 +55,8 @@ fn is_shown_by_status() {
         };
         let is_right = || {
             let shown = shown();
-            shown.len() == count && shown.iter().all(|reason| reason.contains("too seldom"))
+            shown.len() == count
+                && shown.iter().all(|reason| reason.contains("gave its channel back"))
         };
         if lab.proves() {
             eventually(line, || is_right().then_some(()), || format!("{:?}", shown()));

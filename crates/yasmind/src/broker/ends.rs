@@ -25,8 +25,8 @@ const DECLINED_SHOWN: usize = 256;
 /// Of one process, those that it says itself stay on TCP, and those that gave their channel back.
 const STAYING_SHOWN: usize = 16;
 
-/// Why a connection that goes on gave its channel back.
-const SELDOM: &str = "it talks too seldom for a channel to pay; it gets one again once it is busy";
+/// Of a connection that goes on.
+const GAVE_BACK: &str = "it gave its channel back, and gets one again once it is busy";
 
 impl Broker {
     pub(super) fn offered(
@@ -134,7 +134,7 @@ impl Broker {
         if let Some(channel) = self.channels.get(channel) {
             channel.end_use(end.role.other(), GIVEN_BACK, &self.errands);
             let label = channel.end(end.role).label.clone();
-            self.show_staying(label, SELDOM, token, id, now);
+            self.show_staying(label, GAVE_BACK, token, id, now);
         }
     }
 
