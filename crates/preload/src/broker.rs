@@ -1,7 +1,7 @@
-//! The broker, as this process talks to it: one SEQPACKET socket, never waited for. It is told
-//! numbers of sockets, and never gets one.
+//! The broker, as this process talks to it: one SEQPACKET socket. It is told numbers of sockets, and never gets one.
 //!
-//! Messages are sent without waiting and read when the mailbox says that there are some. A
+//! Messages are sent without waiting and read when the mailbox says that there are some. What
+//! finds no room and has to be said is said later (`owed`): a close then gives the broker a moment. A
 //! broker that is gone is looked for again at growing intervals; meanwhile everything is TCP.
 //!
 //! Storey 4: life.
@@ -123,12 +123,8 @@ pub fn named(fd: c_int) -> Option<Socket> {
 /// The end is closed, or its offer withdrawn. `goes_on`: it is not, and is to be TCP at both ends.
 pub fn release(id: u64, goes_on: bool) {
     let name = if goes_on { id | GOES_ON } else { id };
-    if !is_current(id) || pays_up() && releases(name) {
-        return;
-    }
-    owed::push(name);
-    if awaits_room() {
-        pays_up();
+    if is_current(id) && !(pays_up() && releases(name)) {
+        owed::push(name);
     }
 }
 
@@ -143,8 +139,15 @@ pub fn pays_up() -> bool {
     !owed::any() || owed::pay(releases)
 }
 
-/// The broker's socket is full: lets the broker have the CPU. It reads some hundred messages in this time, or is
-/// stopped, and is not waited for again for a while.
+/// After a close, which holds no lock: where the broker's socket is full, lets the broker have the CPU.
+#[inline]
+pub fn gives_way() {
+    if owed::any() && awaits_room() {
+        pays_up();
+    }
+}
+
+/// In this time the broker reads some hundred messages, or it is stopped, and is not waited for again for a while.
 #[cold]
 fn awaits_room() -> bool {
     const PATIENCE_MS: usize = 5;

@@ -149,6 +149,7 @@ impl Drop for Rest {
         if is_unpinned {
             conn::POOL.give(conn);
         }
+        broker::gives_way();
         sys::set_errno(saved);
     }
 }

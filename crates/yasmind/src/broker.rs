@@ -44,13 +44,13 @@ pub struct Limits {
     pub clients: usize,
     /// The same, for ends.
     pub ends: usize,
-    /// How long one waits for its peer's.
-    pub offers_for: Duration,
     /// The same, for residues that nobody has claimed yet, but for one user, root too, at most a
     /// quarter. Each is two descriptors.
     pub residues: usize,
     /// How long one is kept for who receives it, if it cannot be said that nobody does.
     pub residues_for: Duration,
+    /// How long an end that was offered waits for the other one.
+    pub offers_for: Duration,
 }
 
 /// One end of a connection, from its OFFER until its RELEASE.
