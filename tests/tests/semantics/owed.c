@@ -3,16 +3,6 @@
 
 enum { MANY = 250, LATER = 50 };
 
-static void says(const char *what)
-{
-	char line[8];
-
-	puts(what);
-	fflush(stdout);
-	if (!fgets(line, sizeof(line), stdin))
-		die("fgets", 0);
-}
-
 int main(void)
 {
 	int ends[MANY][2], last[2];
@@ -26,19 +16,19 @@ int main(void)
 		for (int i = 0; i < MANY; i++)
 			talks(ends[i]);
 	}
-	says("many");
+	halts("many");
 	for (int i = 0; i < MANY; i++) {
 		close(ends[i][0]);
 		close(ends[i][1]);
 	}
-	says("closed");
+	halts("closed");
 	for (int i = 0; i < LATER; i++) {
 		opens(last);
 		close(last[0]);
 		close(last[1]);
 		usleep(20000);
 	}
-	says("others");
+	halts("others");
 	puts("all there");
 	return 0;
 }

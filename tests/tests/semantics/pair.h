@@ -14,6 +14,17 @@ static _Noreturn void die(const char *what, long a)
 	exit(1);
 }
 
+/* Prints the line, and goes on once it is told to. */
+static inline void halts(const char *what)
+{
+	char line[8];
+
+	puts(what);
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin))
+		die("fgets", 0);
+}
+
 /* Both ways in turn. */
 static inline void talks(const int ends[2])
 {

@@ -86,16 +86,6 @@ static unsigned talks_at(int fd, unsigned number, unsigned nap_us, int count)
 	die("rings", rings());
 }
 
-static void says(const char *what)
-{
-	char line[8];
-
-	puts(what);
-	fflush(stdout);
-	if (!fgets(line, sizeof(line), stdin))
-		die("fgets", 0);
-}
-
 int main(int argc, char **argv)
 {
 	enum { ROUNDS = 3, SELDOM_US = 1000 };
@@ -112,13 +102,13 @@ int main(int argc, char **argv)
 		number = talks_at(ends[0], number, SELDOM_US, 0);
 	}
 	if (stops)
-		says("given back");
+		halts("given back");
 	shutdown(ends[0], SHUT_WR);
 	pthread_join(thread, NULL);
 	close(ends[0]);
 	close(ends[1]);
 	if (stops)
-		says("closed");
+		halts("closed");
 	printf("all there\n");
 	return 0;
 }

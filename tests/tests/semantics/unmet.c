@@ -3,16 +3,6 @@
    is busy first; or `full`, another connection has the memory. */
 #include "pair.h"
 
-static void says(const char *what)
-{
-	char line[8];
-
-	puts(what);
-	fflush(stdout);
-	if (!fgets(line, sizeof(line), stdin))
-		die("fgets", 0);
-}
-
 static void one_is_busy(const int ends[2])
 {
 	enum { BYTES = 40 };
@@ -27,7 +17,7 @@ static void one_is_busy(const int ends[2])
 		if (recv(ends[0], &one, 1, 0) != 1 || one != 'x')
 			die("recv", i);
 	}
-	says("none yet");
+	halts("none yet");
 }
 
 static void another_has_it(const int ends[2])
@@ -37,7 +27,7 @@ static void another_has_it(const int ends[2])
 	opens(others);
 	talks_until(others, 2);
 	talks(ends);
-	says("none yet");
+	halts("none yet");
 	close(others[0]);
 	close(others[1]);
 }
