@@ -352,6 +352,10 @@ pub fn duplicated(from: c_int, to: c_int) -> bool {
         let (sent, received) = (&counts.sent, &counts.received);
         let candidate = candidate.alone().with_pending(false).with_slot(slot);
         let at = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
+        // The name that it is shown by goes with it: an earlier one of this number may be that of an end that lives.
+        if let (Some(name), Some(copy)) = (table::offer(from), table::offer_of_any(to)) {
+            copy.store(name.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         table::set_candidate_at(to, candidate, at.0, at.1);
     }
     true

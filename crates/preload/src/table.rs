@@ -360,6 +360,12 @@ pub fn offer(fd: c_int) -> Option<&'static AtomicU64> {
     Some(&piece(fd)?.offers[fd as usize % PIECE])
 }
 
+/// For a descriptor that may never have been entered.
+pub fn offer_of_any(fd: c_int) -> Option<&'static AtomicU64> {
+    piece(fd).or_else(|| mapped_piece(fd))?;
+    offer(fd)
+}
+
 pub fn watched(fd: c_int) -> Option<&'static AtomicPtr<c_void>> {
     Some(&piece(fd)?.watched[fd as usize % PIECE])
 }

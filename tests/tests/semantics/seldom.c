@@ -1,7 +1,7 @@
 /* A connection that was busy talks seldom, and then much again: it has a channel, gives it back, and gets another
    one. Every byte is compared. How the other end waits is the first word: recv, poll, epoll or nonblocking; or peek,
-   for all that a message has, which comes in two halves. With a second word it stops once the channel is given back, and
-   once it has closed its connection: it says so, and goes on when it is told to. */
+   for all that a message has, which comes in two halves. With a second word it stops once the channel is given back, once
+   a copy of it was closed, and once it has closed its connection: it says so, and goes on when it is told to. */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -86,6 +86,23 @@ static unsigned talks_at(int fd, unsigned number, unsigned nap_us, int count)
 	die("rings", rings());
 }
 
+/* A copy of it comes and goes at the number at which another connection, which lives, got its channel. */
+static void copies(int fd)
+{
+	int others[2], moved;
+
+	connects(others);
+	talks_until(others, 2);
+	moved = dup(others[0]);
+	close(others[0]);
+	if (dup2(fd, others[0]) != others[0])
+		die("dup2", 0);
+	close(others[0]);
+	halts("copied");
+	close(moved);
+	close(others[1]);
+}
+
 int main(int argc, char **argv)
 {
 	enum { ROUNDS = 3, SELDOM_US = 1000 };
@@ -101,8 +118,10 @@ int main(int argc, char **argv)
 		number = talks_at(ends[0], number, 0, 2);
 		number = talks_at(ends[0], number, SELDOM_US, 0);
 	}
-	if (stops)
+	if (stops) {
 		halts("given back");
+		copies(ends[0]);
+	}
 	shutdown(ends[0], SHUT_WR);
 	pthread_join(thread, NULL);
 	close(ends[0]);

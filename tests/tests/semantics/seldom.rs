@@ -62,6 +62,12 @@ fn is_shown_by_status() {
             eventually(line, || is_right().then_some(()), || format!("{:?}", shown()));
         }
         process.say("go on");
+        if count > 0 {
+            process.expect("copied");
+            let used_bytes = lab.status().map_or(0, |status| status.broker.memory_used_bytes);
+            assert!(!lab.proves() || used_bytes == 3 * 4096, "{used_bytes}, {:?}", lab.status());
+            process.say("go on");
+        }
     }
     process.expect("all there");
     process.finish();
