@@ -141,9 +141,9 @@ pub struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
+    /// Each ends with an output of the program.
+    collectors: Vec<JoinHandle<()>>,
     /// The last lines of both outputs.
-    /// Ends with its standard error.
-    stderr: Option<JoinHandle<()>>,
     tail: Arc<Mutex<VecDeque<String>>>,
     registry: Registry,
 }
@@ -179,17 +179,19 @@ impl Process {
         registry.add(name, child.id());
         let (sender, lines) = channel();
         let tail = Arc::new(Mutex::new(VecDeque::new()));
-        if let Some(stdout) = child.stdout.take() {
-            collect(stdout, tail.clone(), move |line| drop(sender.send(line)));
-        }
-        let stderr = child.stderr.take().map(|stderr| collect(stderr, tail.clone(), |_| ()));
+        let said = child
+            .stdout
+            .take()
+            .map(|stdout| collect(stdout, tail.clone(), move |line| drop(sender.send(line))));
+        let told = child.stderr.take().map(|stderr| collect(stderr, tail.clone(), |_| ()));
+        let collectors = said.into_iter().chain(told).collect();
         let stdin = child.stdin.take();
         Self {
             name: name.to_owned(),
             child,
             stdin,
             lines,
-            stderr,
+            collectors,
             tail,
             registry: registry.clone(),
         }
@@ -206,11 +208,9 @@ impl Process {
     }
 
     /// What it said last is still on its way, unless somebody else has the other end too.
-    fn wait_for_stderr(&self) {
+    fn wait_for_outputs(&self) {
         let until = Instant::now() + Duration::from_secs(1);
-        while self.stderr.as_ref().is_some_and(|stderr| !stderr.is_finished())
-            && Instant::now() < until
-        {
+        while !self.collectors.iter().all(JoinHandle::is_finished) && Instant::now() < until {
             std::thread::sleep(LOOK_EVERY);
         }
     }
@@ -260,7 +260,7 @@ impl Process {
                 }
                 None => {
                     let status = self.wait();
-                    self.wait_for_stderr();
+                    self.wait_for_outputs();
                     panic!(
                         "{} ended ({status}) without saying {word:?}; its output:\n{}",
                         self.name,
@@ -280,7 +280,7 @@ impl Process {
         };
         if let Err(error) = sent {
             let status = self.wait();
-            self.wait_for_stderr();
+            self.wait_for_outputs();
             panic!("{} ended ({status}) before {line:?}: {error}\n{}", self.name, self.output());
         }
     }
@@ -301,7 +301,7 @@ impl Process {
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 self.registry.remove(self.child.id());
-                self.wait_for_stderr();
+                self.wait_for_outputs();
                 return status;
             }
             std::thread::sleep(LOOK_EVERY);
