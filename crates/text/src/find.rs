@@ -330,14 +330,14 @@ fn jumps_into(
 /// All bytes that could be long jumps: where they begin, and where they lead, both counted from the code's first
 /// byte.
 pub(crate) fn long_jumps(code: &[u8]) -> impl Iterator<Item = (usize, i64)> {
-    const WORD: usize = size_of::<u64>();
-    let (words, rest) = code.as_chunks::<WORD>();
-    let in_words = words.iter().enumerate().flat_map(|(nth, word)| {
-        let word = u64::from_le_bytes(*word);
-        ones(marks(word, 0xe9) | marks(word, 0x0f)).map(move |bit| nth * WORD + bit / 8)
+    // Of the last block a conditional jump's second byte is not there to be looked at.
+    let blocks = code.len().saturating_sub(1) / BLOCK;
+    let in_blocks = (0..blocks).flat_map(move |nth| {
+        let block = code.get(nth * BLOCK..).and_then(|rest| rest.first_chunk());
+        let marked = block.map_or(0, jumps_of);
+        ones(marked).map(move |bit| nth * BLOCK + bit)
     });
-    let behind = code.len() - rest.len();
-    in_words.chain(behind..code.len()).filter_map(|from| {
+    in_blocks.chain(blocks * BLOCK..code.len()).filter_map(|from| {
         let bytes: &[u8; LONGEST_JUMP] = code.get(from..)?.first_chunk()?;
         if bytes[0] != 0xe9 && !(bytes[0] == 0x0f && bytes[1] & 0xf0 == 0x80) {
             return None;
@@ -348,11 +348,23 @@ pub(crate) fn long_jumps(code: &[u8]) -> impl Iterator<Item = (usize, i64)> {
     })
 }
 
-/// The highest bit of each byte of `word` that is `byte`.
-const fn marks(word: u64, byte: u8) -> u64 {
-    const LOW: u64 = u64::from_ne_bytes([0x7f; 8]);
-    let differs = word ^ u64::from_ne_bytes([byte; 8]);
-    !(((differs & LOW) + LOW) | differs | LOW)
+/// A bit for each byte of a block that could begin a long jump. The byte behind it is there, too.
+#[inline]
+fn jumps_of(block: &[u8; BLOCK + 1]) -> u64 {
+    const WORD: usize = size_of::<u64>();
+    // No branches: this is compiled to vector instructions.
+    let mut marked = [0_u8; BLOCK];
+    for (i, mark) in marked.iter_mut().enumerate() {
+        let (first, second) = (block[i], block[i + 1]);
+        *mark = u8::from((first == 0xe9) | (first == 0x0f) & (second & 0xf0 == 0x80));
+    }
+    // The product has bit 8 * i of the word at its bit 56 + i, and no two of its sums meet.
+    const GATHER: u64 = 0x0102_0408_1020_4080;
+    let words = marked.as_chunks::<WORD>().0.iter().enumerate();
+    words.fold(0, |bits, (nth, word)| {
+        let gathered = u64::from_le_bytes(*word).wrapping_mul(GATHER) >> 56;
+        bits | gathered << (nth * WORD)
+    })
 }
 
 /// Which bits are set, the lowest first.
@@ -395,7 +407,7 @@ mod tests {
         /// By every byte, as bytes that are much like jumps come.
         #[test]
         fn long_jumps_are_found_at_every_place(
-            code in prop::collection::vec(prop_oneof![Just(0x0f), Just(0xe9), Just(0x84), any::<u8>()], 0..64)
+            code in prop::collection::vec(prop_oneof![Just(0x0f), Just(0xe9), Just(0x84), any::<u8>()], 0..200)
         ) {
             let found: Vec<_> = long_jumps(&code).map(|(from, _)| from).collect();
             let is_jump = |bytes: &[u8]| bytes[0] == 0xe9 || bytes[0] == 0x0f && (0x80..0x90).contains(&bytes[1]);
