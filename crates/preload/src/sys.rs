@@ -203,6 +203,14 @@ pub fn gettid() -> u32 {
     unsafe { call!(gettid) as u32 }
 }
 
+/// A bit for each signal that this thread blocks. Signal 1 is the lowest.
+pub fn blocked_signals() -> Option<u64> {
+    let mut blocked = 0u64;
+    // SAFETY: eight bytes of ours; nothing changes.
+    let ret = unsafe { call!(rt_sigprocmask, 0, 0, &raw mut blocked, size_of::<u64>()) };
+    (ret == 0).then_some(blocked)
+}
+
 pub fn sched_yield() {
     // SAFETY: no memory involved.
     unsafe { call!(sched_yield) };

@@ -7,6 +7,8 @@ use yasmin_tests::netns::Net;
 use yasmin_tests::peer;
 use yasmin_tests::script::{Duo, compare_in};
 
+use crate::c::check_all_there;
+
 /// As elsewhere, and watching for so long that a signal surely comes while the call watches.
 #[track_caller]
 fn check(scenario: fn(&mut Duo)) {
@@ -210,4 +212,13 @@ fn handlers_are_the_programs_own() {
     check(|duo| {
         duo.b("tryhandlers");
     });
+}
+
+/// A mask that the thread has anyway changes nothing, and the library watches under it; under another one the kernel
+/// tells what may interrupt.
+#[test]
+fn waits_with_a_mask() {
+    let at_once = Knobs::at_once;
+    let moods = [Knobs::default(), at_once(), at_once().spin(0), at_once().chaos(100, 3)];
+    check_all_there("masks", &[], &moods);
 }

@@ -48,6 +48,18 @@ fn is_mask(mask: *const c_void) -> bool {
     mask.is_null() || memory::is_readable(mask.cast::<u64>(), 1)
 }
 
+/// A readable one, for the wait: none where the thread blocks just these signals anyway. Nothing may interrupt the
+/// wait then that could not interrupt one without a mask, so the library may watch.
+fn needed(mask: *const c_void) -> *const c_void {
+    // The kernel takes them out of each mask: SIGKILL, SIGSTOP.
+    const NEVER_BLOCKED: u64 = 1 << 8 | 1 << 18;
+    let is_same = |blocked: u64| {
+        memory::get(mask.cast::<u64>()).is_some_and(|mask| mask & !NEVER_BLOCKED == blocked)
+    };
+    let is_needed = mask.is_null() || !sys::blocked_signals().is_some_and(is_same);
+    if is_needed { mask } else { core::ptr::null() }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __poll_chk(
     fds: *mut PollFd,
@@ -76,7 +88,7 @@ pub unsafe extern "C" fn ppoll(
         return unsafe { real::ppoll(fds, count, timeout, mask) };
     };
     process::refresh();
-    Poll { fds, timeout, mask, precise: true }.wait()
+    Poll { fds, timeout, mask: needed(mask), precise: true }.wait()
 }
 
 #[unsafe(no_mangle)]
@@ -167,7 +179,7 @@ pub unsafe extern "C" fn pselect(
             unsafe { real::pselect(count, read, write, except, limit, mask) }
         });
     }
-    sets.wait(limit, mask).unwrap_or_else(kernel)
+    sets.wait(limit, needed(mask)).unwrap_or_else(kernel)
 }
 
 #[unsafe(no_mangle)]
@@ -254,7 +266,7 @@ pub unsafe extern "C" fn epoll_pwait(
         return unsafe { real::epoll_pwait(fd, events, max, timeout, mask) };
     }
     let timeout = Timeout::from_ms(timeout);
-    wait_on(set, Wait { fd, events, max, timeout, mask, precise: false })
+    wait_on(set, Wait { fd, events, max, timeout, mask: needed(mask), precise: false })
 }
 
 #[unsafe(no_mangle)]
@@ -270,7 +282,7 @@ pub unsafe extern "C" fn epoll_pwait2(
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_pwait2(fd, events, max, timeout, mask) };
     };
-    wait_on(set, Wait { fd, events, max, timeout: limit, mask, precise: true })
+    wait_on(set, Wait { fd, events, max, timeout: limit, mask: needed(mask), precise: true })
 }
 
 /// So many events are looked at whether they can be written; behind them only the kernel knows.
