@@ -108,7 +108,7 @@ connections that had a channel went through rings, so that a pass by not acceler
 
 *Waits*, and what is called jobs elsewhere: an echo server and a client that checks each byte, of
 1 to 200 connections at once and messages of up to 500 KB, with itself and opposite threads that block.
-Bun, smol and async-std wait by system calls of their own, which the library does not see. The packages of
+Bun, smol and async-std wait by system calls of their own, which call the library instead. The packages of
 mio and smol leave their tests out; polling is what smol and async-std wait by.
 
 Of curl's tests these are the first 250; of Ruby's tests of OpenSSL, those that connect.

@@ -129,7 +129,7 @@ fn every_scenario_file_names_what_it_holds() {
 }
 
 /// Manual pages that scenarios hold the library to: it must do as the kernel and libc do.
-const PAGES: [&str; 52] = [
+const PAGES: [&str; 53] = [
     "accept(2)",
     "chroot(2)",
     "clone(2)",
@@ -176,6 +176,7 @@ const PAGES: [&str; 52] = [
     "signal-safety(7)",
     "socket(7)",
     "splice(2)",
+    "syscall(2)",
     "system(3)",
     "tcp(7)",
     "unix(7)",

@@ -9,22 +9,16 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use yasmin_text::Text;
-use yasmin_text::sites::{self, Site};
-
-use crate::detours::{self, Back, Detour, Heads};
+use crate::detours::{Back, Heads};
 use crate::exports::by_number;
-use crate::go;
-use crate::object::{self, Header, Object, PF_X, PT_LOAD};
+use crate::object::{self, Object};
 use crate::stacks::{self, Block, map_block};
 use crate::sys::{self, Sysno};
 use crate::thread::by_block;
-use crate::{bare, memory, process, text};
+use crate::{bare, go, memory, process, sites};
 
 /// A block of words alone.
 const PAGE: usize = 4096;
-/// A program with more has no detours.
-const SITES: usize = 1024;
 
 /// Gives the program's instructions that enter the kernel their detours. While no other thread is there.
 pub fn start() {
@@ -33,8 +27,12 @@ pub fn start() {
         unsafe {
             let object = &*object;
             let headers = object.headers();
-            if !go::is_go(object.base, headers) {
-                divert(object.base, headers);
+            let calls = yasmin_alone_enter;
+            let heads = Heads { calls, threads: calls, back: Back::Rcx };
+            if !go::is_go(object.base, headers)
+                && sites::divert(object.base, headers, &heads, |_| None, false)
+            {
+                bare::sees();
             }
         }
         1
@@ -42,42 +40,6 @@ pub fn start() {
     if bare::is() {
         object::each(visit, core::ptr::null_mut());
     }
-}
-
-/// # Safety
-/// The program's own base and headers.
-#[inline(never)]
-unsafe fn divert(base: usize, headers: &'static [Header]) {
-    let is_text = |header: &&Header| header.kind == PT_LOAD && header.flags & PF_X != 0;
-    let mut texts = headers.iter().filter(is_text);
-    let (Some(header), None) = (texts.next(), texts.next()) else { return };
-    // SAFETY: the program stays.
-    let (code, unwind) = unsafe { (header.bytes(base), text::unwind_of(base, headers)) };
-    let Some(code) = code else { return };
-    let text = Text { code, address: base.wrapping_add(header.address) as u64, unwind };
-    let mut found = [Site::NONE; SITES];
-    let Some(count) = find(&text, &mut found) else { return };
-    let mut places = [Detour::NONE; SITES];
-    for (place, site) in places.iter_mut().zip(&found[..count]) {
-        *place = Detour { site: *site, is_thread: false };
-    }
-    let calls = yasmin_alone_enter;
-    let heads = Heads { calls, threads: calls, back: Back::Rcx };
-    if detours::divert(code, &places[..count], &heads) {
-        text::except_object(code.as_ptr() as usize);
-        bare::sees();
-    }
-}
-
-fn find(text: &Text<'_>, found: &mut [Site]) -> Option<usize> {
-    const BYTES: usize = sites::ROOM * size_of::<u64>();
-    let room = sys::map_private(BYTES)?;
-    // SAFETY: fresh memory of zeros, given back below.
-    let words = unsafe { core::slice::from_raw_parts_mut(room.cast(), sites::ROOM) };
-    let count = sites::all(text, words, found);
-    // SAFETY: nobody has it any more.
-    unsafe { sys::unmap(room, BYTES) };
-    count.ok()
 }
 
 /// A system call of the program's, as it lies on its stack.
@@ -146,11 +108,9 @@ extern "C" fn take(call: &mut Call, block: &Block) -> Left {
         stacks::note(core::ptr::from_ref(block).cast_mut());
     }
     let Call { number, arguments, back } = *call;
-    let [a, b, c, d, e, f] = arguments;
-    let left = if by_number::concerns(number, a as c_long, b as c_long, c as c_long) {
-        // SAFETY: the program's own arguments.
-        let ret = unsafe { by_number::take(number, a, b, c, d, e, f) };
-        call.number = if ret == -1 { -(sys::errno() as c_long) } else { ret as c_long };
+    // SAFETY: the program's own call.
+    let left = if let Some(answer) = unsafe { by_number::answer(number, arguments) } {
+        call.number = answer;
         Left::Nothing
     } else {
         let child = child(number, arguments);

@@ -6,7 +6,7 @@ use core::ffi::c_char;
 
 use crate::{bare, memory, real, sys};
 
-type Strings = *const *const c_char;
+pub type Strings = *const *const c_char;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 

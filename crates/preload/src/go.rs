@@ -386,11 +386,10 @@ extern "C" fn take(call: &mut Call) -> Left {
         let block = core::ptr::from_ref(call) as usize & !(stacks::BLOCK - 1);
         stacks::note(block as *mut Block);
     }
-    let Call { number, arguments: [a, b, c, d, e, f] } = *call;
-    let left = if by_number::concerns(number, a as c_long, b as c_long, c as c_long) {
-        // SAFETY: the program's own arguments.
-        let ret = unsafe { by_number::take(number, a, b, c, d, e, f) };
-        call.number = if ret == -1 { -(sys::errno() as c_long) } else { ret as c_long };
+    let Call { number, arguments } = *call;
+    // SAFETY: the program's own call.
+    let left = if let Some(answer) = unsafe { by_number::answer(number, arguments) } {
+        call.number = answer;
         Left::Nothing
     } else if matches!(number, CLONE | CLONE3) {
         Left::Child

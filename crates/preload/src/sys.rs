@@ -303,6 +303,12 @@ pub fn file_limit() -> u64 {
     limits(RLIMIT_FSIZE)[1]
 }
 
+/// Whether the process may write a file of so many bytes. Beyond its limit the kernel would end the program
+/// (SIGXFSZ).
+pub fn allows_file_of(len_bytes: usize) -> bool {
+    len_bytes as u64 <= limits(RLIMIT_FSIZE)[0]
+}
+
 /// Makes a file of `len_bytes`, where the limit on files' sizes allows that or may be raised so far.
 /// Beyond it the kernel would end the program (SIGXFSZ).
 pub fn with_file_of<T>(len_bytes: usize, make: impl FnOnce() -> Option<T>) -> Option<T> {

@@ -35,6 +35,34 @@ impl Site {
     pub const fn end(&self) -> usize {
         self.at + self.len_bytes
     }
+
+    /// Whether the code has an instruction there, and what moves with it can, for all that these bytes say. `free_from`:
+    /// where the one before it ends.
+    pub fn fits(&self, code: &[u8], free_from: usize) -> bool {
+        let from = self.at.checked_sub(self.lead_bytes).filter(|from| *from >= free_from);
+        let to = self.at.checked_add(self.len_bytes).filter(|to| *to <= code.len());
+        let (Some(from), Some(to)) = (from, to) else { return false };
+        let behind = self.at + SYSCALL.len();
+        to - from >= JUMP
+            && to >= behind
+            && code[self.at..].starts_with(&SYSCALL)
+            && may_move(code, from, self.at)
+            && may_move(code, behind, to)
+    }
+}
+
+/// Whether there are whole instructions between these places, few, and each can move.
+fn may_move(code: &[u8], mut from: usize, to: usize) -> bool {
+    for _ in 0..MOST {
+        if from >= to {
+            break;
+        }
+        match code.get(from..).and_then(decode) {
+            Some(one) if !one.is_bound => from += one.len_bytes,
+            _ => return false,
+        }
+    }
+    from == to
 }
 
 /// Why a program's calls cannot all be seen.

@@ -13,6 +13,7 @@ mod cloned;
 mod copies;
 mod deep;
 mod differences;
+mod direct;
 mod ends;
 mod faults;
 mod flags;

@@ -195,6 +195,20 @@ fn mask_of(at: usize) -> Option<*const c_void> {
     (mask == 0 || len == 8).then_some(mask as *const c_void)
 }
 
+/// What the kernel would return to the instruction that makes this call, if that concerns this library. Changes
+/// errno.
+///
+/// # Safety
+/// As the program called.
+pub unsafe fn answer(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    if !concerns(number, a as c_long, b as c_long, c as c_long) {
+        return None;
+    }
+    // SAFETY: the program's own arguments.
+    let ret = unsafe { take(number, a, b, c, d, e, f) };
+    Some(if ret == -1 { -(sys::errno() as c_long) } else { ret as c_long })
+}
+
 /// Carries out a call that `concerns` named. Returns as libc does. Unlike the call by its name it
 /// is no cancellation point.
 ///

@@ -1,0 +1,88 @@
+//! All instructions of a program that enter the kernel and may concern this library get detours, or none does.
+//!
+//! Storey 4: life.
+
+use yasmin_text::Text;
+use yasmin_text::sites::{self, Site};
+
+use crate::cache::{Cache, SITES};
+use crate::detours::{self, Detour, Heads};
+use crate::object::{Header, PF_X, PT_LOAD};
+use crate::{sys, text};
+
+/// Whether the program has detours now, which all lead to `heads`. Then its text need not be looked through.
+/// `cache`: where its sites may be kept, given the bytes of its text. `needs_cache`: they are not searched for
+/// where they cannot be kept.
+///
+/// # Safety
+/// The program's own base and headers, and nobody runs its text yet.
+#[inline(never)]
+pub unsafe fn divert(
+    base: usize,
+    headers: &'static [Header],
+    heads: &Heads,
+    cache: impl FnOnce(usize) -> Option<Cache>,
+    needs_cache: bool,
+) -> bool {
+    let is_text = |header: &&Header| header.kind == PT_LOAD && header.flags & PF_X != 0;
+    let mut texts = headers.iter().filter(is_text);
+    let (Some(header), None) = (texts.next(), texts.next()) else { return false };
+    // SAFETY: the program stays.
+    let (code, unwind) = unsafe { (header.bytes(base), text::unwind_of(base, headers)) };
+    let Some(code) = code else { return false };
+    let text = Text { code, address: base.wrapping_add(header.address) as u64, unwind };
+    let mut sites = [Site::NONE; SITES];
+    let cache = cache(code.len());
+    let Some(sites) = find(&text, &mut sites, cache.as_ref(), needs_cache) else { return false };
+    let mut places = [Detour::NONE; SITES];
+    for (place, site) in places.iter_mut().zip(sites) {
+        *place = Detour { site: *site, is_thread: false };
+    }
+    let is_diverted = sites.is_empty() || detours::divert(code, &places[..sites.len()], heads);
+    if is_diverted {
+        text::except_object(code.as_ptr() as usize);
+    }
+    is_diverted
+}
+
+/// All of them; `None`: not each can have a detour.
+fn find<'a>(
+    text: &Text<'_>,
+    sites: &'a mut [Site; SITES],
+    cache: Option<&Cache>,
+    needs_cache: bool,
+) -> Option<&'a [Site]> {
+    if let Some(kept) = cache.and_then(|cache| cache.read(sites)) {
+        let count = kept?;
+        if fit(text.code, &sites[..count]) {
+            return Some(&sites[..count]);
+        }
+    }
+    let keeps = |sites: Option<&[Site]>| cache.is_some_and(|cache| cache.write(sites));
+    if needs_cache && !keeps(None) {
+        return None;
+    }
+    let count = search(text, sites);
+    keeps(count.map(|count| &sites[..count]));
+    Some(&sites[..count?])
+}
+
+fn fit(code: &[u8], sites: &[Site]) -> bool {
+    let mut free_from = 0;
+    sites.iter().all(|site| {
+        let fits = site.fits(code, free_from);
+        free_from = site.end();
+        fits
+    })
+}
+
+fn search(text: &Text<'_>, sites: &mut [Site]) -> Option<usize> {
+    const BYTES: usize = sites::ROOM * size_of::<u64>();
+    let room = sys::map_private(BYTES)?;
+    // SAFETY: fresh memory of zeros, given back below.
+    let words = unsafe { core::slice::from_raw_parts_mut(room.cast(), sites::ROOM) };
+    let count = sites::all(text, words, sites);
+    // SAFETY: nobody has it any more.
+    unsafe { sys::unmap(room, BYTES) };
+    count.ok()
+}
