@@ -30,7 +30,7 @@ class Suite:
         programs = {name: f"{self.bun} {jobs.SOURCES}/{name}" for name in ["echo_bun.js", "echo_net.mjs"]}
         yield jobs.Job("jobs", programs, f"{self.echo} threads")
         web = {"echo_web.js": f"{self.bun} {jobs.SOURCES}/echo_web.js"}
-        yield jobs.Job("web jobs", web, None)
+        yield jobs.Job("web jobs", web, None, ("short", "some", "large"))
         files = sorted(self.tests.glob("test-net-*.js"))
         # Bun has globals of its own.
         yield node.Tests("Node.js's net", self.bun, files, {"NODE_TEST_KNOWN_GLOBALS": "0"})

@@ -12,6 +12,9 @@ SOURCES = pathlib.Path(__file__).with_name("jobs")
 
 # Connections at once, exchanges on each, bytes at most. Each is enough for a channel.
 LOADS = {"short": (1, 3000, 64), "many": (200, 40, 3000), "large": (8, 12, 500_000)}
+USUAL = tuple(LOADS)
+# For who takes a new connection now and then: from the first byte each waits 20 ms for its channel.
+LOADS["some"] = (20, 20, 3000)
 
 # Some hundred times as long as a job takes.
 JOB_TIMEOUT_S = 30
@@ -34,7 +37,7 @@ class Job:
 
     timeout_s = JOB_TIMEOUT_S + 20
 
-    def __init__(self, name, programs, opposite, loads=tuple(LOADS)):
+    def __init__(self, name, programs, opposite, loads=USUAL):
         """`programs`: command lines by name. `opposite`: the other one, or None."""
         self.name = name
         self.tests = {}
@@ -106,5 +109,5 @@ class Suite:
             ("past libc", self.bare, SHORT_UNSEEN if short else UNSEEN, "short"),
         ):
             programs = {wait: f"{program} {wait}" for wait in waits}
-            loads = [load] if short else LOADS
+            loads = [load] if short else USUAL
             yield Job(name, programs, f"{self.echo} threads", loads)

@@ -15,7 +15,7 @@ use crate::object::{self, Object};
 use crate::stacks::{self, Block, map_block};
 use crate::sys::{self, Sysno};
 use crate::thread::by_block;
-use crate::{bare, go, memory, process, sites};
+use crate::{bare, go, memory, process, sites, text};
 
 /// A block of words alone.
 const PAGE: usize = 4096;
@@ -30,8 +30,9 @@ pub fn start() {
             let calls = yasmin_alone_enter;
             let heads = Heads { calls, threads: calls, back: Back::Rcx };
             if !go::is_go(object.base, headers)
-                && sites::divert(object.base, headers, &heads, |_| None, false)
+                && let Some(at) = sites::divert(object.base, headers, &heads, |_| None, false)
             {
+                text::except_object(at);
                 bare::sees();
             }
         }

@@ -1,8 +1,8 @@
-//! Where a program's instructions are that need detours, kept for its next start: to find them takes
+//! Where an object's instructions are that need detours, kept for the next time: to find them takes
 //! milliseconds, as all of its text is gone through.
 //!
 //! - `~/.cache/yasmin/sites-HEX`, by the XDG Base Directory Specification. Without `~/.cache` nothing is kept.
-//! - A file is for one program, as its file was then (`Stamp`): another one's is not used. So many files there are at
+//! - A file is for one program or library, as its file was then (`Stamp`): another one's is not used. So many files there are at
 //!   most as two digits name.
 //! - Used is what this user alone may have written. Whoever calls still looks whether each place can have a detour.
 //! - Written in one piece, with a sum over all: of two writers the reader gets one, or nothing.
@@ -11,7 +11,7 @@
 //! |---|---|
 //! | 0 | `FORMAT` |
 //! | 1 to 7 | the stamp |
-//! | 8 | how many sites; `NO_DETOURS`: the program can have none |
+//! | 8 | how many sites; `NO_DETOURS`: it can have none |
 //! | one for each site | where it begins, in bytes, times 65536; its lead, times 256; its length |
 //! | the last | the sum |
 //!
@@ -26,7 +26,7 @@ use crate::environment::{self, Strings};
 use crate::sys::{self, call};
 use crate::{process, real};
 
-/// A program with more has no detours.
+/// An object with more has no detours.
 pub const SITES: usize = 1024;
 
 const PATH_BYTES: usize = 1024;
@@ -84,14 +84,15 @@ impl Status {
     }
 }
 
-/// Which file the program was, when, and how long its text is: device, inode, size, the seconds of its
-/// last changes (contents, inode), the nanoseconds of both, and the text's bytes.
+/// Which file it was, when, and what its text is: device, inode, size, the seconds of its last changes
+/// (contents, inode), the nanoseconds of both, and a sum over samples of the text: the file may be another one by now.
 #[derive(Clone, Copy, PartialEq)]
 struct Stamp([u64; STAMP]);
 
 impl Stamp {
-    fn new(text_bytes: usize) -> Option<Self> {
+    fn new(path: &CStr, text: &[u8]) -> Option<Self> {
         const AT_BASE: usize = 7;
+        const SAMPLES: usize = 32;
         let ask = real::next(b"getauxval\0");
         if ask.is_null() {
             return None;
@@ -102,13 +103,17 @@ impl Stamp {
         if unsafe { ask(AT_BASE) } == 0 {
             return None;
         }
-        let Status(it) = Status::of(sys::AT_FDCWD, c"/proc/self/exe".as_ptr(), 0)?;
+        let Status(it) = Status::of(sys::AT_FDCWD, path.as_ptr(), 0)?;
         let nanoseconds = it[12] << 32 | it[14];
-        Some(Self([it[0], it[1], it[6], it[11], it[13], nanoseconds, text_bytes as u64]))
+        let (words, _) = text.as_chunks();
+        let samples = words.iter().step_by(words.len() / SAMPLES + 1);
+        let sum =
+            samples.fold(text.len() as u64, |sum, word| sum_with(sum, u64::from_le_bytes(*word)));
+        Some(Self([it[0], it[1], it[6], it[11], it[13], nanoseconds, sum]))
     }
 }
 
-/// The place for one program.
+/// The place for one object.
 pub struct Cache {
     /// The folder in which `yasmin` is, as a C string.
     folder: [u8; PATH_BYTES],
@@ -138,11 +143,11 @@ const FOLDER: &CStr = c"yasmin";
 const O_NOFOLLOW: c_int = 0o400_000;
 
 impl Cache {
-    /// For the program that runs, whose text has so many bytes.
+    /// For the object of this file, which has this text.
     ///
     /// # Safety
-    /// Its environment.
-    pub unsafe fn new(environment: Strings, text_bytes: usize) -> Option<Self> {
+    /// The program's environment.
+    pub unsafe fn new(environment: Strings, file: &CStr, text: &[u8]) -> Option<Self> {
         // SAFETY: the caller's.
         let value = |name| unsafe { environment::variable(environment, name) };
         let absolute = |path: &&[u8]| path.starts_with(b"/");
@@ -156,7 +161,7 @@ impl Cache {
         }
         folder[..path.len()].copy_from_slice(path);
         folder[path.len()..len].copy_from_slice(rest);
-        Some(Self { folder, stamp: Stamp::new(text_bytes)? })
+        Some(Self { folder, stamp: Stamp::new(file, text)? })
     }
 
     fn open_folder(&self, makes: bool) -> Option<Fd> {
@@ -176,16 +181,17 @@ impl Cache {
     fn open_file(&self, flags: c_int, makes: bool) -> Option<Fd> {
         const IS_FILE: u32 = 0o100_000;
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let sum = sum_of(&self.stamp.0[..2]);
-        let digit = |shift: u32| DIGITS[(sum >> shift) as usize % DIGITS.len()];
+        // Fibonacci hashing: all bits have a say in the highest ones.
+        let which = sum_of(&self.stamp.0[..2]).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
         let mut path = *b"sites-00\0";
-        (path[6], path[7]) = (digit(60), digit(56));
+        path[6] = DIGITS[which as usize / DIGITS.len()];
+        path[7] = DIGITS[which as usize % DIGITS.len()];
         let folder = self.open_folder(makes)?;
         let file = Fd::open(folder.0, path.as_ptr().cast(), flags | O_NOFOLLOW)?;
         Status::of_open(file.0)?.is_ours(IS_FILE).then_some(file)
     }
 
-    /// How many sites were put into `sites`; `None` in it: the program can have no detours.
+    /// How many sites were put into `sites`; `None` in it: it can have no detours.
     pub fn read(&self, sites: &mut [Site; SITES]) -> Option<Option<usize>> {
         let file = self.open_file(0, false)?;
         let mut words = [0u64; WORDS];

@@ -130,6 +130,29 @@ pub fn divert(code: &'static [u8], detours: &[Detour], heads: &Heads) -> bool {
     true
 }
 
+/// Puts a jump to `to` at `at`, where `room_bytes` may be overwritten. While threads run: none is behind its first byte.
+pub fn lead(code: &'static [u8], at: usize, room_bytes: usize, to: extern "C" fn()) -> bool {
+    if room_bytes < JUMP {
+        return false;
+    }
+    let Some(first) = map_before(code, PAGE) else { return false };
+    let detour =
+        Detour { site: Site { at, lead_bytes: 0, len_bytes: room_bytes }, is_thread: false };
+    let (from, end) = detour.range(code);
+    let pages = (from & !(PAGE - 1), end.next_multiple_of(PAGE));
+    let place = first + size_of::<usize>();
+    // SAFETY: fresh memory of ours, and instructions that the caller vouches for.
+    unsafe {
+        (first as *mut usize).write(to as usize);
+        let mut writer = Writer(place as *mut u8);
+        // jmp [first]
+        writer.bytes(&[0xff, 0x25]);
+        writer.distance(first);
+        call!(mprotect, first, PAGE, PROT_READ | PROT_EXEC) == 0
+            && replace(code, &[detour], place, pages)
+    }
+}
+
 /// The detour at `place`, in memory that is writable, by way of the function whose address the word at `head` is.
 fn write(code: &[u8], detour: &Detour, place: usize, head: usize, back: Back) {
     let Site { at, lead_bytes, len_bytes } = detour.site;

@@ -1,7 +1,7 @@
-//! Programs with libc that enter the kernel by instructions of their own, too: those in Rust whose crates do so
-//! (rustix). These instructions get detours, all or none (`sites`); else the process is careful (`text`).
+//! Programs with libc, and objects, that enter the kernel by instructions of their own, too: those in Rust whose crates
+//! do so (rustix). These instructions get detours, all or none (`sites`); else the process is careful (`text`).
 //!
-//! - Only before the program's own constructors: nobody is inside what is changed.
+//! - Only before the first of its own constructors: nobody is inside what is changed. (Objects: see `arrivals`.)
 //! - A program pays for the search when it begins, in milliseconds: all of its text is gone through. So only where
 //!   that is likely to be of use: Rust's runtime is there, and sockets.
 //! - The library runs on the program's own stack, as it does behind libc.
@@ -11,52 +11,93 @@
 //! Storey 7: exports.
 
 use core::arch::x86_64::{__cpuid, __cpuid_count};
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{CStr, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::Cache;
 use crate::detours::{Back, Heads};
-use crate::environment::Strings;
 use crate::exports::by_number;
 use crate::object::{self, Dynamic, Object};
-use crate::{bare, go, process, sites, sys};
+use crate::{bare, environment, go, process, sites, sys, table, text};
 
 /// Gives the program's own instructions that enter the kernel their detours. While no other thread is there.
-pub fn start(environment: Strings) {
-    unsafe extern "C" fn visit(object: *const Object, _: usize, environment: *mut c_void) -> c_int {
-        // SAFETY: the program, which comes first and stays, and its environment.
-        unsafe { divert(&*object, environment.cast_const().cast()) };
+pub fn start() {
+    unsafe extern "C" fn visit(object: *const Object, _: usize, _: *mut c_void) -> c_int {
+        // SAFETY: the program, which comes first and stays. It has not begun.
+        unsafe { divert_program(&*object) };
         1
     }
     if !bare::is() && !process::is_translated() {
-        object::each(visit, environment.cast_mut().cast());
+        object::each(visit, core::ptr::null_mut());
     }
 }
 
 /// # Safety
-/// The program and its environment.
-unsafe fn divert(program: &Object, environment: Strings) {
+/// The program, before it begins.
+unsafe fn divert_program(program: &Object) {
     // SAFETY: the caller's.
-    let headers = unsafe { program.headers() };
-    // SAFETY: as above.
-    let (is_go, dynamic) =
-        unsafe { (go::is_go(program.base, headers), Dynamic::of(program.base, headers)) };
-    let Some(dynamic) = dynamic.filter(|_| !is_go) else { return };
-    let has_sockets = dynamic.imports(c"socket");
-    // Rust's runtime names these, the first of them it alone: elsewhere that is up to libstdc++.
-    let is_rust = dynamic.imports(c"__cxa_thread_atexit_impl");
-    let may_be = || dynamic.imports(c"gnu_get_libc_version") && dynamic.imports(c"syscall");
-    if !has_sockets || !(is_rust || may_be()) || !find_registers() {
-        return;
-    }
-    let cache = |text_bytes| {
+    let (is_go, dynamic) = unsafe {
+        let headers = program.headers();
+        (go::is_go(program.base, headers), Dynamic::of(program.base, headers))
+    };
+    let Some(dynamic) = dynamic.filter(|it| !is_go && it.imports(c"socket")) else { return };
+    // These Rust's runtime names, too, as others do.
+    let may_be = || {
+        dynamic.imports(c"gnu_get_libc_version")
+            && dynamic.imports(c"syscall")
+            && dynamic.needs_only(is_libcs)
+    };
+    let is_rust = dynamic.imports(RUNTIME);
+    if (is_rust || may_be()) && find_registers() {
         // SAFETY: the caller's.
-        unsafe { Cache::new(environment, text_bytes) }
+        let diverted = unsafe { divert(program, c"/proc/self/exe", !is_rust) };
+        if let Some(at) = diverted {
+            text::except_object(at);
+        }
+    }
+}
+
+/// Rust's runtime names it, and it alone: elsewhere that is up to libstdc++.
+const RUNTIME: &CStr = c"__cxa_thread_atexit_impl";
+
+/// # Safety
+/// It stays loaded.
+pub unsafe fn is_rust(object: &Object) -> bool {
+    // SAFETY: the caller's.
+    let dynamic = unsafe { Dynamic::of(object.base, object.headers()) };
+    dynamic.is_some_and(|it| it.imports(RUNTIME))
+}
+
+/// Gives an object's instructions detours, where registers were found (`find_registers`).
+///
+/// # Safety
+/// The object, before anything of it runs. It stays loaded meanwhile.
+pub unsafe fn divert_object(object: &Object) {
+    // SAFETY: the caller's; the name is the linker's.
+    unsafe { divert(object, CStr::from_ptr(object.name), false) };
+}
+
+/// `path`: its file.
+///
+/// # Safety
+/// As for `divert_object`.
+unsafe fn divert(object: &Object, path: &CStr, needs_cache: bool) -> Option<usize> {
+    let cache = |text: &[u8]| {
+        // SAFETY: the program's environment.
+        unsafe { Cache::new(environment::own(), path, text) }
     };
     let calls = yasmin_direct_enter;
     let heads = Heads { calls, threads: calls, back: Back::Rcx };
-    // SAFETY: the caller's; the program has not begun.
-    unsafe { sites::divert(program.base, headers, &heads, cache, !is_rust) };
+    // SAFETY: the caller's.
+    unsafe { sites::divert(object.base, object.headers(), &heads, cache, needs_cache) }
+}
+
+/// Whether an object of this name is a part of libc. A program that needs no others has the rest in itself, Rust's runtime
+/// maybe, too. (Others may be browsers, which tell by their instructions' addresses which calls a sandbox lets through.)
+fn is_libcs(name: &[u8]) -> bool {
+    const PARTS: [&[u8]; 6] =
+        [b"libc.", b"libm.", b"libdl.", b"libpthread.", b"librt.", b"ld-linux-x86-64."];
+    PARTS.iter().any(|part| name.starts_with(part))
 }
 
 /// Parts of a thread's state that the library and libc may change, as XSAVE numbers them: SSE, AVX, and
@@ -72,7 +113,7 @@ static REGISTERS: AtomicU64 = AtomicU64::new(0);
 static REGISTERS_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Whether this machine can save them.
-fn find_registers() -> bool {
+pub fn find_registers() -> bool {
     const OSXSAVE: u32 = 1 << 27;
     const STATE: u32 = 0xd;
     #[allow(unused_unsafe, reason = "needed before Rust 1.94")]
@@ -131,8 +172,26 @@ unsafe extern "C" fn yasmin_direct_enter() {
         "cmp rax, {numbers}",
         "jae 9f",
         "lea r11, [rip + {may_concern}]",
-        "cmp byte ptr [r11 + rax], 0",
+        "movzx r11d, byte ptr [r11 + rax]",
+        "test r11d, r11d",
+        "jz 9f",
+        "cmp r11d, {by_entry}",
+        "jne 2f",
+        // Of what has no entry nobody has to be asked, and no registers are saved.
+        "mov edx, edi",
+        "cmp edx, {capacity}",
+        "jae 9f",
+        "shr edx, {piece_bits}",
+        "lea r11, [rip + {pieces}]",
+        "mov r11, [r11 + rdx * 8]",
+        "test r11, r11",
+        "jz 9f",
+        "mov edx, edi",
+        "and edx, {piece} - 1",
+        "cmp qword ptr [r11 + rdx * 8], 0",
         "je 9f",
+        "mov rdx, [rsp]",
+        "2:",
         "push rcx",
         "push rbx",
         // As struct Call.
@@ -190,6 +249,11 @@ unsafe extern "C" fn yasmin_direct_enter() {
         "jmp rcx",
         numbers = const by_number::NUMBERS,
         may_concern = sym by_number::MAY_CONCERN,
+        by_entry = const by_number::BY_ENTRY,
+        capacity = const table::CAPACITY,
+        pieces = sym table::PIECES,
+        piece = const table::PIECE,
+        piece_bits = const table::PIECE.trailing_zeros(),
         bytes = sym REGISTERS_BYTES,
         registers = sym REGISTERS,
         old = const OLD_BYTES,

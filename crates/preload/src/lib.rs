@@ -24,6 +24,7 @@ compile_error!("libyasmin is written for x86-64 Linux so far");
 
 mod alone;
 mod answer;
+mod arrivals;
 mod bare;
 mod barrier;
 mod bindings;
@@ -135,7 +136,7 @@ extern "C" fn init(
     text::start();
     go::start();
     alone::start();
-    direct::start(environment);
+    direct::start();
     spin::find_rseq();
     fork::start();
     barrier::start();

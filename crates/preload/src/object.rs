@@ -155,6 +155,15 @@ struct Link {
 struct Debug {
     version: c_int,
     first: *const Link,
+    told_at: usize,
+    state: c_int,
+}
+
+/// What the dynamic linker is doing.
+pub enum Loader {
+    IsDone,
+    Adds,
+    Removes,
 }
 
 core::arch::global_asm!(".weak _r_debug", ".weak _dl_debug_addr");
@@ -162,6 +171,42 @@ core::arch::global_asm!(".weak _r_debug", ".weak _dl_debug_addr");
 /// What the dynamic linker's list for debuggers has, in its order. At a process's start: nothing keeps it
 /// from changing.
 pub fn first_ones() -> impl Iterator<Item = Dynamic> {
+    // SAFETY: the linker's list, which ends with null.
+    unsafe {
+        let first = debug().and_then(|debug| debug.first.as_ref());
+        core::iter::successors(first, |link| link.next.as_ref())
+            .map(|link| Dynamic { base: link.base, entries: link.dynamic })
+    }
+}
+
+/// Where the dynamic linker's function for debuggers is.
+pub fn told_at() -> Option<usize> {
+    debug().map(|debug| debug.told_at).filter(|at| *at != 0)
+}
+
+/// What that function tells them.
+pub fn loader() -> Option<Loader> {
+    match debug()?.state {
+        0 => Some(Loader::IsDone),
+        1 => Some(Loader::Adds),
+        2 => Some(Loader::Removes),
+        _ => None,
+    }
+}
+
+/// How many objects there are.
+pub fn count() -> usize {
+    unsafe extern "C" fn visit(_: *const Object, _: usize, count: *mut c_void) -> c_int {
+        // SAFETY: a number of ours.
+        unsafe { *count.cast::<usize>() += 1 };
+        0
+    }
+    let mut count = 0usize;
+    each(visit, (&raw mut count).cast());
+    count
+}
+
+fn debug<'a>() -> Option<&'a Debug> {
     let debug: *const Debug;
     let at: *const *const Debug;
     // SAFETY: two addresses, of glibc's variable and of musl's pointer, null where there is none.
@@ -174,14 +219,8 @@ pub fn first_ones() -> impl Iterator<Item = Dynamic> {
             options(nostack, pure, readonly),
         );
     }
-    // SAFETY: the linker's variables, and its list, which ends with null.
-    unsafe {
-        let debug =
-            if debug.is_null() { at.as_ref().and_then(|at| at.as_ref()) } else { debug.as_ref() };
-        let first = debug.and_then(|debug| debug.first.as_ref());
-        core::iter::successors(first, |link| link.next.as_ref())
-            .map(|link| Dynamic { base: link.base, entries: link.dynamic })
-    }
+    // SAFETY: the linker's variables.
+    unsafe { if debug.is_null() { at.as_ref().and_then(|at| at.as_ref()) } else { debug.as_ref() } }
 }
 
 /// Of an Elf64_Ehdr.
@@ -236,6 +275,7 @@ impl Header {
 /// Elf64_Dyn: a tag and its value.
 type Entry = [usize; 2];
 
+const DT_NEEDED: usize = 1;
 const DT_HASH: usize = 4;
 const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
@@ -313,8 +353,8 @@ impl Dynamic {
 
     pub fn name(&self, symbol: &Symbol) -> Option<&CStr> {
         let names = self.address(DT_STRTAB)?;
-        // SAFETY: a place in the object's own strings, NUL-terminated.
-        Some(unsafe { CStr::from_ptr((names + symbol.name as usize) as *const _) })
+        // SAFETY: the object's own table.
+        Some(unsafe { text_at(names, symbol.name as usize) })
     }
 
     /// Whether it has `name` from another object.
@@ -324,9 +364,33 @@ impl Dynamic {
         let table = self.address(DT_GNU_HASH).or_else(|| self.address(DT_HASH));
         // SAFETY: the tables' layouts.
         let count = table.map_or(0, |table| unsafe { *(table as *const u32).add(1) });
+        let (Some(symbols), Some(names)) = (self.address(DT_SYMTAB), self.address(DT_STRTAB))
+        else {
+            return false;
+        };
         (1..count as usize).any(|index| {
-            self.symbol(index).is_some_and(|one| !one.is_defined() && self.name(one) == Some(name))
+            // SAFETY: the object's own tables.
+            let one = unsafe { &*(symbols as *const Symbol).add(index) };
+            // SAFETY: as above.
+            !one.is_defined() && unsafe { text_at(names, one.name as usize) } == name
         })
+    }
+
+    /// Whether the objects that it names as needed are all like that.
+    pub fn needs_only(&self, is_fine: impl Fn(&[u8]) -> bool) -> bool {
+        let Some(names) = self.address(DT_STRTAB) else { return true };
+        let mut at = self.entries;
+        loop {
+            // SAFETY: the section ends with a tag of 0.
+            let [tag, value] = unsafe { *at };
+            // SAFETY: the object's own table.
+            let is_other = || !is_fine(unsafe { text_at(names, value) }.to_bytes());
+            match tag {
+                0 => return true,
+                DT_NEEDED if is_other() => return false,
+                _ => at = at.wrapping_add(1),
+            }
+        }
     }
 
     /// Where it defines `name`.
@@ -343,6 +407,13 @@ impl Dynamic {
         };
         Some(self.base + found.value)
     }
+}
+
+/// # Safety
+/// An object's table of strings, and a place in it. The object stays.
+unsafe fn text_at<'a>(names: usize, place: usize) -> &'a CStr {
+    // SAFETY: the caller's; the strings are NUL-terminated.
+    unsafe { CStr::from_ptr((names + place) as *const c_char) }
 }
 
 /// By the table of DT_GNU_HASH: four words, a filter, the heads of the chains, and a hash for each

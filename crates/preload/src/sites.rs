@@ -1,4 +1,4 @@
-//! All instructions of a program that enter the kernel and may concern this library get detours, or none does.
+//! All instructions of an object that enter the kernel and may concern this library get detours, or none does.
 //!
 //! Storey 4: life.
 
@@ -10,39 +10,35 @@ use crate::detours::{self, Detour, Heads};
 use crate::object::{Header, PF_X, PT_LOAD};
 use crate::{sys, text};
 
-/// Whether the program has detours now, which all lead to `heads`. Then its text need not be looked through.
-/// `cache`: where its sites may be kept, given the bytes of its text. `needs_cache`: they are not searched for
-/// where they cannot be kept.
+/// Gives the object detours, which all lead to `heads`. Then its text need not be looked through: an address in it.
+/// `cache`: where its sites may be kept, given its text. `needs_cache`: they are not searched for where they cannot be
+/// kept.
 ///
 /// # Safety
-/// The program's own base and headers, and nobody runs its text yet.
+/// The object's own base and headers. It stays, and nobody runs its text yet.
 #[inline(never)]
 pub unsafe fn divert(
     base: usize,
     headers: &'static [Header],
     heads: &Heads,
-    cache: impl FnOnce(usize) -> Option<Cache>,
+    cache: impl FnOnce(&[u8]) -> Option<Cache>,
     needs_cache: bool,
-) -> bool {
+) -> Option<usize> {
     let is_text = |header: &&Header| header.kind == PT_LOAD && header.flags & PF_X != 0;
     let mut texts = headers.iter().filter(is_text);
-    let (Some(header), None) = (texts.next(), texts.next()) else { return false };
-    // SAFETY: the program stays.
+    let (Some(header), None) = (texts.next(), texts.next()) else { return None };
+    // SAFETY: the object stays.
     let (code, unwind) = unsafe { (header.bytes(base), text::unwind_of(base, headers)) };
-    let Some(code) = code else { return false };
+    let code = code?;
     let text = Text { code, address: base.wrapping_add(header.address) as u64, unwind };
     let mut sites = [Site::NONE; SITES];
-    let cache = cache(code.len());
-    let Some(sites) = find(&text, &mut sites, cache.as_ref(), needs_cache) else { return false };
+    let sites = find(&text, &mut sites, cache(code).as_ref(), needs_cache)?;
     let mut places = [Detour::NONE; SITES];
     for (place, site) in places.iter_mut().zip(sites) {
         *place = Detour { site: *site, is_thread: false };
     }
     let is_diverted = sites.is_empty() || detours::divert(code, &places[..sites.len()], heads);
-    if is_diverted {
-        text::except_object(code.as_ptr() as usize);
-    }
-    is_diverted
+    is_diverted.then_some(code.as_ptr() as usize)
 }
 
 /// All of them; `None`: not each can have a detour.

@@ -67,12 +67,13 @@ const IN_FLIGHT: u64 = 1 << 53;
 pub const LAST_OF_STDIO: c_int = 2;
 
 /// So many descriptors, one after the other, share a piece.
-const PIECE: usize = 1024;
+pub const PIECE: usize = 1024;
 
 /// The table's memory comes in pieces, each mapped when the first of its descriptors is entered:
 /// a program that locks its memory, or may have little, pays for the numbers that it uses.
 #[repr(C)]
-struct Piece {
+pub struct Piece {
+    /// First: assembly looks there (`direct`).
     entries: [AtomicU64; PIECE],
     counts: [Counts; PIECE],
     /// Identifiers of the offers that are out.
@@ -81,7 +82,8 @@ struct Piece {
     watched: [AtomicPtr<c_void>; PIECE],
 }
 
-static PIECES: [AtomicPtr<Piece>; CAPACITY / PIECE] =
+/// By a descriptor's number divided by PIECE; null: it has no entry.
+pub static PIECES: [AtomicPtr<Piece>; CAPACITY / PIECE] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; CAPACITY / PIECE];
 /// One more than the highest descriptor that ever had an entry or was watched.
 static END: AtomicU32 = AtomicU32::new(0);

@@ -146,7 +146,7 @@ impl Load {
 /// Looks up what is needed later, where the dynamic linker must not be called.
 pub fn start() {
     object::start();
-    FIRST_ONES.store(count_objects(), Ordering::Relaxed);
+    FIRST_ONES.store(object::count(), Ordering::Relaxed);
     // Before glibc 2.34 its threads and timers were objects of their own.
     let names: [&[u8]; 6] = [
         b"read\0",
@@ -281,7 +281,7 @@ pub extern "C" fn before_dlopen(
     note_load(slot, false);
     if flags & RTLD_DEEPBIND != 0 {
         // Behind those that are there.
-        DEEP_FROM.fetch_min(count_objects(), Ordering::SeqCst);
+        DEEP_FROM.fetch_min(object::count(), Ordering::SeqCst);
     }
     // Whoever finds that all was clean until now finds this changed.
     let more = |state: u64| Some((state & !CLEAN) + ONE_LOAD);
@@ -442,18 +442,6 @@ struct Walk {
 /// Shows `visit` all objects, with `walk`. False: there is no linker that could.
 fn iterate(visit: Visit, walk: &mut Walk) -> bool {
     object::each(visit, core::ptr::from_mut(walk).cast())
-}
-
-unsafe extern "C" fn count(_: *const Object, _: usize, walk: *mut c_void) -> c_int {
-    // SAFETY: `iterate` handed a Walk in.
-    unsafe { (*walk.cast::<Walk>()).count += 1 };
-    0
-}
-
-fn count_objects() -> usize {
-    let mut walk = Walk { until: 0, seen: Seen::AllClean, count: 0 };
-    iterate(count, &mut walk);
-    walk.count
 }
 
 /// Under LOCK. The dynamic linker keeps objects loaded while it shows them.

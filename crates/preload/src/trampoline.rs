@@ -7,7 +7,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{fault, fork, handover, options, process, real, signals, stdio, sys, table, text};
+use crate::{
+    arrivals, fault, fork, handover, options, process, real, signals, stdio, sys, table, text,
+};
 
 /// All argument registers; seven words and 128 bytes keep rsp aligned.
 macro_rules! keep_arguments {
@@ -119,7 +121,7 @@ trampolines! {
     fclose, FCLOSE, stdio_closes;
     freopen, FREOPEN, stdio_reopens;
     freopen64, FREOPEN64, stdio_reopens;
-    dlopen, DLOPEN, text::before_dlopen;
+    dlopen, DLOPEN, arrivals::before_dlopen;
     dlmopen, DLMOPEN, text::before_dlmopen;
     dlclose, DLCLOSE, text::before_dlclose;
 }

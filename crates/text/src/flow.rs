@@ -79,6 +79,22 @@ pub(crate) fn is_padding(instruction: &[u8]) -> bool {
     matches!(instruction[prefixes..], [0x90 | 0xcc] | [0x0f, 0x1f, ..])
 }
 
+/// Whether all of the code is such padding.
+pub fn is_all_padding(code: &[u8]) -> bool {
+    let mut rest = code;
+    while !rest.is_empty() {
+        let len = decode(rest).map(|one| one.len_bytes);
+        let Some((first, behind)) = len.and_then(|len| rest.split_at_checked(len)) else {
+            return false;
+        };
+        if !is_padding(first) {
+            return false;
+        }
+        rest = behind;
+    }
+    true
+}
+
 /// Room to follow one stretch in; the callers have no memory to allocate.
 pub struct Scratch {
     places: [Place; PLACES],

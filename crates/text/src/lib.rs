@@ -24,6 +24,6 @@ mod unwind;
 
 pub use decode::{Instruction, decode};
 pub use find::{Found, Text, judge, next};
-pub use flow::Scratch;
+pub use flow::{Scratch, is_all_padding};
 pub use number::{Concern, concern, is_seen};
 pub use unwind::Unwind;

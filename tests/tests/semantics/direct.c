@@ -3,6 +3,8 @@
  * its imports.
  *
  *   direct talks|forks|registers
+ *
+ * OBJECT: a shared object, whose `run` takes the same words.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -308,7 +310,7 @@ static void registers(void)
 	}
 }
 
-int main(int count, char **words)
+int run(int count, char **words)
 {
 	if (count != 2)
 		return 2;
@@ -319,6 +321,21 @@ int main(int count, char **words)
 		forks();
 	else
 		registers();
+	return 0;
+}
+
+#ifdef OBJECT
+/* Before anybody can call it. */
+__attribute__((constructor)) static void begin(void)
+{
+	talk(NULL);
+}
+#else
+int main(int count, char **words)
+{
+	if (run(count, words))
+		return 2;
 	puts("all there");
 	return 0;
 }
+#endif

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use yasmin_tests::lab::{Folder, Knobs, Lab};
 use yasmin_tests::netns::Net;
 use yasmin_tests::process::Process;
+use yasmin_tests::status::Bytes;
 
 use crate::c::{check_all_there, compile};
 
@@ -33,6 +34,46 @@ fn make_children() {
 #[test]
 fn keep_all_registers() {
     check("registers");
+}
+
+/// An object that is loaded has its own, too, from its first constructor on. Beside threads that load others.
+#[track_caller]
+fn check_object(how: &str, runtime: &[&str]) -> Vec<Bytes> {
+    let folder = Folder::new();
+    let options = [&["-DOBJECT", "-shared", "-fPIC"], runtime].concat();
+    let object = compile(&folder, "direct.so", &["direct.c"], &options);
+    let program = compile(&folder, "arrives", &["arrives.c"], &[]);
+    let words = [object.to_str().expect("a name in UTF-8").to_owned(), how.to_owned()];
+    let at_once = Knobs::at_once;
+    let play = |knobs: Knobs| {
+        let lab = Lab::new(Net::Loopback, knobs.clone());
+        let mut process = lab.start("arrives", &lab.a, &program, &words);
+        let line = process.next_line();
+        process.finish();
+        assert_eq!(line.as_deref(), Some("all there"), "{how}, {knobs:?}");
+        lab.assert_some_by_ring(lab.bytes_in_all().ring);
+        lab.bytes_in_all()
+    };
+    [Knobs::default(), at_once(), at_once().chaos(100, 9)].map(play).into()
+}
+
+#[test]
+fn an_object_that_is_loaded_talks() {
+    let here = check_object("talks", &[]);
+    let past_libc = check_object("talks", &["-DOTHER"]);
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    // Of the two one makes its process plain TCP.
+    assert!(!lab.proves() || here[1].ring > 4 * past_libc[1].ring, "{here:?} {past_libc:?}");
+}
+
+#[test]
+fn an_object_that_is_loaded_makes_children() {
+    check_object("forks", &[]);
+}
+
+#[test]
+fn an_object_that_is_loaded_keeps_all_registers() {
+    check_object("registers", &[]);
 }
 
 /// Runs the program with this home, behind `words`: its bytes by ring.

@@ -15,10 +15,10 @@ macro_rules! numbers {
     ($($name:ident = $call:ident;)*) => {
         $(const $name: c_long = Sysno::$call as c_long;)*
 
-        /// For each number whether `concerns` has to be asked.
-        pub static MAY_CONCERN: [bool; NUMBERS] = {
-            let mut may = [false; NUMBERS];
-            $(may[$name as usize] = true;)*
+        /// For each number: 0 where `concerns` need not be asked, `BY_ENTRY`, or another one.
+        pub static MAY_CONCERN: [u8; NUMBERS] = {
+            let mut may = [0; NUMBERS];
+            $(may[$name as usize] = if is_by_entry($name) { BY_ENTRY } else { 1 };)*
             may
         };
     };
@@ -87,6 +87,32 @@ numbers! {
     EXIT_GROUP = exit_group;
 }
 
+/// Where there is libc, such a call concerns the library if its first argument is a descriptor with an entry.
+pub const BY_ENTRY: u8 = 2;
+
+const fn is_by_entry(number: c_long) -> bool {
+    matches!(
+        number,
+        READ | WRITE
+            | READV
+            | WRITEV
+            | PREADV2
+            | PWRITEV2
+            | SENDTO
+            | RECVFROM
+            | SENDFILE
+            | IOCTL
+            | SHUTDOWN
+            | GETSOCKNAME
+            | GETPEERNAME
+            | SETSOCKOPT
+            | GETSOCKOPT
+            | EPOLL_WAIT
+            | EPOLL_PWAIT
+            | EPOLL_PWAIT2
+    )
+}
+
 const SECCOMP_SET_MODE_STRICT: c_long = 0;
 const SECCOMP_SET_MODE_FILTER: c_long = 1;
 
@@ -122,16 +148,12 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
             false
         }
         // Written elsewhere, it is a step that receivers of ring bytes are told of.
-        WRITE | WRITEV | SENDTO => {
-            table::raw(first as c_int) != 0 || bare::is() && elsewhere::is_told()
-        }
+        WRITE | WRITEV | SENDTO if bare::is() && elsewhere::is_told() => true,
+        _ if is_by_entry(number) => table::raw(first as c_int) != 0,
         RT_SIGPROCMASK => {
             fault::before_masking();
             false
         }
-        READ | IOCTL | READV | SENDFILE | RECVFROM | SHUTDOWN | GETSOCKNAME | GETPEERNAME
-        | SETSOCKOPT | GETSOCKOPT | EPOLL_WAIT | EPOLL_PWAIT | PREADV2 | PWRITEV2
-        | EPOLL_PWAIT2 => table::raw(first as c_int) != 0,
         // Whatever the descriptor is: messages carry others, and what is no connection may be in a set.
         SENDMSG | RECVMSG | SENDMMSG | RECVMMSG | CLOSE | DUP | DUP2 | DUP3 => true,
         FCNTL => {
@@ -165,7 +187,7 @@ pub extern "C" fn concerns(number: c_long, first: c_long, second: c_long, third:
 const _: () = {
     let mut number = 0;
     while number < NUMBERS {
-        assert!(MAY_CONCERN[number] == yasmin_text::is_seen(number as u32));
+        assert!((MAY_CONCERN[number] != 0) == yasmin_text::is_seen(number as u32));
         number += 1;
     }
 };

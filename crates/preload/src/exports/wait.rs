@@ -56,7 +56,8 @@ fn needed(mask: *const c_void) -> *const c_void {
     let is_same = |blocked: u64| {
         memory::get(mask.cast::<u64>()).is_some_and(|mask| mask & !NEVER_BLOCKED == blocked)
     };
-    let is_needed = mask.is_null() || !sys::blocked_signals().is_some_and(is_same);
+    let is_asked = !mask.is_null() && !process::is_sandboxed();
+    let is_needed = !is_asked || !sys::blocked_signals().is_some_and(is_same);
     if is_needed { mask } else { core::ptr::null() }
 }
 
