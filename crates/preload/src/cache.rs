@@ -11,7 +11,7 @@
 //! |---|---|
 //! | 0 | `FORMAT` |
 //! | 1 to 7 | the stamp |
-//! | 8 | how many sites; `NO_DETOURS`: it can have none |
+//! | 8 | how many sites; `NO_DETOURS`: it can have none; `NOT_KNOWN`: whoever looked for them did not end |
 //! | one for each site | where it begins, in bytes, times 65536; its lead, times 256; its length |
 //! | the last | the sum |
 //!
@@ -35,6 +35,7 @@ const BYTES: usize = WORDS * size_of::<u64>();
 const STAMP: usize = 7;
 const COUNT_AT: usize = 1 + STAMP;
 const NO_DETOURS: u64 = u64::MAX;
+const NOT_KNOWN: u64 = u64::MAX - 1;
 
 /// Of the rules by which sites are found, too: their number, and the calls that are seen.
 const FORMAT: u64 = {
@@ -216,15 +217,24 @@ impl Cache {
         Some(Some(count))
     }
 
-    /// Keeps these, or that there can be none. Whether it could.
-    pub fn write(&self, sites: Option<&[Site]>) -> bool {
+    /// Whether anything can be kept.
+    pub fn keeps(&self) -> bool {
+        self.write_count(NOT_KNOWN, &[])
+    }
+
+    /// Keeps these, or that there can be none.
+    pub fn write(&self, sites: Option<&[Site]>) {
+        let count = sites.map_or(NO_DETOURS, |sites| sites.len() as u64);
+        self.write_count(count, sites.unwrap_or_default());
+    }
+
+    fn write_count(&self, count: u64, places: &[Site]) -> bool {
         const O_CREAT_WRONLY: c_int = 0o100 | 1;
-        let places = sites.unwrap_or_default();
         let end = COUNT_AT + 1 + places.len();
         let mut words = [0u64; WORDS];
         words[0] = FORMAT;
         words[1..COUNT_AT].copy_from_slice(&self.stamp.0);
-        words[COUNT_AT] = sites.map_or(NO_DETOURS, |sites| sites.len() as u64);
+        words[COUNT_AT] = count;
         for (word, site) in words[COUNT_AT + 1..].iter_mut().zip(places) {
             *word = (site.at as u64) << 16 | (site.lead_bytes as u64) << 8 | site.len_bytes as u64;
         }

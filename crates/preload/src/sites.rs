@@ -3,7 +3,7 @@
 //! Storey 4: life.
 
 use yasmin_text::Text;
-use yasmin_text::sites::{self, Site};
+use yasmin_text::sites::{self, Refusal, Site};
 
 use crate::cache::{Cache, SITES};
 use crate::detours::{self, Detour, Heads};
@@ -54,12 +54,13 @@ fn find<'a>(
             return Some(&sites[..count]);
         }
     }
-    let keeps = |sites: Option<&[Site]>| cache.is_some_and(|cache| cache.write(sites));
-    if needs_cache && !keeps(None) {
+    if needs_cache && !cache.is_some_and(Cache::keeps) {
         return None;
     }
-    let count = search(text, sites);
-    keeps(count.map(|count| &sites[..count]));
+    let count = search(text, sites)?.ok();
+    if let Some(cache) = cache {
+        cache.write(count.map(|count| &sites[..count]));
+    }
     Some(&sites[..count?])
 }
 
@@ -72,7 +73,8 @@ fn fit(code: &[u8], sites: &[Site]) -> bool {
     })
 }
 
-fn search(text: &Text<'_>, sites: &mut [Site]) -> Option<usize> {
+/// `None`: without memory.
+fn search(text: &Text<'_>, sites: &mut [Site]) -> Option<Result<usize, Refusal>> {
     const BYTES: usize = sites::ROOM * size_of::<u64>();
     let room = sys::map_private(BYTES)?;
     // SAFETY: fresh memory of zeros, given back below.
@@ -80,5 +82,5 @@ fn search(text: &Text<'_>, sites: &mut [Site]) -> Option<usize> {
     let count = sites::all(text, words, sites);
     // SAFETY: nobody has it any more.
     unsafe { sys::unmap(room, BYTES) };
-    count.ok()
+    Some(count)
 }

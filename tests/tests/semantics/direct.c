@@ -4,7 +4,7 @@
  *
  *   direct talks|forks|registers
  *
- * OBJECT: a shared object, whose `run` takes the same words.
+ * OBJECT: a shared object, whose `run` takes the same words. OTHER: another runtime. MAYBE: it may be Rust's.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -19,7 +19,10 @@
 
 #include "pair.h"
 
-#ifndef OTHER
+#ifdef MAYBE
+#include <gnu/libc-version.h>
+__attribute__((used)) static const void *const imports[] = { gnu_get_libc_version, syscall };
+#elif !defined(OTHER)
 extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *) __attribute__((weak));
 __attribute__((used)) static const void *const runtime = &__cxa_thread_atexit_impl;
 #endif

@@ -166,10 +166,28 @@ fn are_known_the_second_time() {
     words[COUNT_AT] = u64::MAX;
     write_words(&file, &words);
     assert!(!goes_by_ring(&program, &home));
+    // As if somebody had looked, and did not end.
+    words[COUNT_AT] = u64::MAX - 1;
+    write_words(&file, &words);
+    assert!(goes_by_ring(&program, &home));
     // Another program now.
     fs::copy(&program, folder.path().join("copy")).unwrap();
     fs::rename(folder.path().join("copy"), &program).unwrap();
     assert!(goes_by_ring(&program, &home));
+}
+
+/// By its imports it may have Rust's runtime, or another one: nobody looks each time.
+#[test]
+fn are_found_in_what_may_be_rust_where_they_can_be_kept() {
+    let folder = Folder::new();
+    let program = compile(&folder, "maybe", &["direct.c"], &["-DMAYBE"]);
+    let none = folder.path().join("none");
+    fs::create_dir(&none).unwrap();
+    let (lab, ring_bytes) = play_behind(&["/usr/bin/env"], &program, &none);
+    assert_eq!(ring_bytes, 0);
+    let home = home_in(&folder, "home");
+    assert!(goes_by_ring(&program, &home));
+    assert_eq!(kept(&home).is_some(), lab.proves());
 }
 
 /// What is kept and cannot be true is not believed, and found anew.
