@@ -109,25 +109,8 @@ pub fn divert(code: &'static [u8], detours: &[Detour], heads: &Heads) -> bool {
             sys::unmap(first as *mut u8, len_bytes);
             return false;
         }
-        let mut nth = 0;
-        while nth < detours.len() {
-            let (begin, mut end) = detours[nth].range(code);
-            let begin = begin & !(PAGE - 1);
-            end = end.next_multiple_of(PAGE);
-            let mut next = nth + 1;
-            while let Some(more) = detours.get(next).map(|more| more.range(code))
-                && more.0 < end
-            {
-                end = end.max(more.1.next_multiple_of(PAGE));
-                next += 1;
-            }
-            if !replace(code, &detours[nth..next], first + (nth + 1) * DETOUR, (begin, end)) {
-                return false;
-            }
-            nth = next;
-        }
+        replace(code, detours, first + DETOUR)
     }
-    true
 }
 
 /// Puts a jump to `to` at `at`, where `room_bytes` may be overwritten. While threads run: none is behind its first byte.
@@ -138,8 +121,6 @@ pub fn lead(code: &'static [u8], at: usize, room_bytes: usize, to: extern "C" fn
     let Some(first) = map_before(code, PAGE) else { return false };
     let detour =
         Detour { site: Site { at, lead_bytes: 0, len_bytes: room_bytes }, is_thread: false };
-    let (from, end) = detour.range(code);
-    let pages = (from & !(PAGE - 1), end.next_multiple_of(PAGE));
     let place = first + size_of::<usize>();
     // SAFETY: fresh memory of ours, and instructions that the caller vouches for.
     unsafe {
@@ -148,8 +129,7 @@ pub fn lead(code: &'static [u8], at: usize, room_bytes: usize, to: extern "C" fn
         // jmp [first]
         writer.bytes(&[0xff, 0x25]);
         writer.distance(first);
-        call!(mprotect, first, PAGE, PROT_READ | PROT_EXEC) == 0
-            && replace(code, &[detour], place, pages)
+        call!(mprotect, first, PAGE, PROT_READ | PROT_EXEC) == 0 && replace(code, &[detour], place)
     }
 }
 
@@ -175,35 +155,83 @@ fn write(code: &[u8], detour: &Detour, place: usize, head: usize, back: Back) {
     to.distance(detour.range(code).1);
 }
 
-/// Puts jumps to detours, the first of which is at `place`, into the whole pages from `begin` to `end`.
+/// Whole pages that change, from one address to another, and how many detours they have.
+struct Pages {
+    begin: usize,
+    end: usize,
+    count: usize,
+}
+
+/// The first pages that change.
+fn first_pages(code: &[u8], detours: &[Detour]) -> Option<Pages> {
+    let whole = |detour: &Detour| {
+        let (from, to) = detour.range(code);
+        (from & !(PAGE - 1), to.next_multiple_of(PAGE))
+    };
+    let (begin, mut end) = whole(detours.first()?);
+    let mut count = 1;
+    // One that stands across the end takes the next page along.
+    while let Some((from, to)) = detours.get(count).map(whole)
+        && from < end
+    {
+        end = end.max(to);
+        count += 1;
+    }
+    Some(Pages { begin, end, count })
+}
+
+fn all_pages<'a>(
+    code: &'a [u8],
+    mut detours: &'a [Detour],
+) -> impl Iterator<Item = (Pages, &'a [Detour])> {
+    core::iter::from_fn(move || {
+        let pages = first_pages(code, detours)?;
+        let (these, rest) = detours.split_at(pages.count);
+        detours = rest;
+        Some((pages, these))
+    })
+}
+
+/// Puts jumps to detours, the first of which is at `place`, into the text.
 ///
 /// # Safety
-/// Text of the program's, of which no thread is inside these bytes.
-unsafe fn replace(
-    code: &[u8],
-    detours: &[Detour],
-    place: usize,
-    (begin, end): (usize, usize),
-) -> bool {
+/// Text of the program's, of which no thread is inside the bytes that change.
+unsafe fn replace(code: &[u8], detours: &[Detour], place: usize) -> bool {
     const MREMAP_MAYMOVE_FIXED: c_int = 1 | 2;
-    let len_bytes = end - begin;
-    let Some(copy) = sys::map_private(len_bytes) else { return false };
-    // SAFETY: the segment's pages, whole as they are mapped, and a copy of them.
+    let len_bytes = all_pages(code, detours).map(|(pages, _)| pages.end - pages.begin).sum();
+    let Some(copies) = sys::map_private(len_bytes) else { return false };
+    let (mut copy, mut place) = (copies, place);
+    // SAFETY: the segment's pages, whole as they are mapped, and copies of them.
     unsafe {
-        core::ptr::copy_nonoverlapping(begin as *const u8, copy, len_bytes);
-        for (nth, detour) in detours.iter().enumerate() {
-            let (from, to) = detour.range(code);
-            let mut writer = Writer(copy.add(from - begin));
-            writer.bytes(&[0xe9]);
-            writer.word((place + nth * DETOUR).wrapping_sub(from + JUMP) as i32);
-            for _ in from + JUMP..to {
-                writer.bytes(&[NOP]);
+        for (pages, detours) in all_pages(code, detours) {
+            let len_bytes = pages.end - pages.begin;
+            core::ptr::copy_nonoverlapping(pages.begin as *const u8, copy, len_bytes);
+            for detour in detours {
+                let (from, to) = detour.range(code);
+                let mut writer = Writer(copy.add(from - pages.begin));
+                writer.bytes(&[0xe9]);
+                writer.word(place.wrapping_sub(from + JUMP) as i32);
+                for _ in from + JUMP..to {
+                    writer.bytes(&[NOP]);
+                }
+                place += DETOUR;
             }
+            copy = copy.add(len_bytes);
         }
-        let is_put = call!(mprotect, copy, len_bytes, PROT_READ | PROT_EXEC) == 0
-            && call!(mremap, copy, len_bytes, len_bytes, MREMAP_MAYMOVE_FIXED, begin) > 0;
+        let end = copy;
+        copy = copies;
+        let may_run = call!(mprotect, copies, len_bytes, PROT_READ | PROT_EXEC) == 0;
+        let is_put = may_run
+            && all_pages(code, detours).all(|(pages, _)| {
+                let len = pages.end - pages.begin;
+                let is_put = call!(mremap, copy, len, len, MREMAP_MAYMOVE_FIXED, pages.begin) > 0;
+                if is_put {
+                    copy = copy.add(len);
+                }
+                is_put
+            });
         if !is_put {
-            sys::unmap(copy, len_bytes);
+            sys::unmap(copy, end.offset_from_unsigned(copy));
         }
         is_put
     }

@@ -187,6 +187,7 @@ static void forks(void)
 
 	connects(ends);
 	talks_until(ends, 2);
+	talks(ends);
 	for (int end = 0; end < 2; end++)
 		sets[end] = set_of(ends[end]);
 	for (int i = 0; i < 4; i++) {
