@@ -356,6 +356,7 @@ mod go {
 }
 
 mod sites {
+    use proptest::prelude::*;
     use yasmin_text::Text;
     use yasmin_text::sites::{ROOM, Refusal, Site, all};
 
@@ -427,5 +428,60 @@ mod sites {
         assert_eq!(found(b"\xb8\x29\0\0\0\xcd\x80"), Err(Refusal::Unclear));
         let many = b"\xb8\x29\0\0\0\x0f\x05".repeat(5);
         assert_eq!(found(&many), Err(Refusal::TooMany));
+    }
+
+    #[test]
+    fn what_is_found_fits() {
+        // mov eax, 41; syscall; mov eax, 3; syscall; ret
+        let code = b"\xb8\x29\0\0\0\x0f\x05\xb8\x03\0\0\0\x0f\x05\xc3";
+        let mut sites = found(code).unwrap();
+        // Other code stands before it there.
+        let before = sites[0].at - 5;
+        sites.iter_mut().for_each(|site| site.at -= before);
+        assert!(sites[0].fits(code, 0) && sites[1].fits(code, sites[0].end()));
+        assert!(!sites[1].fits(code, sites[1].at), "it begins where the one before has not ended");
+        assert!(!sites[1].fits(&code[..13], 0), "it ends behind the code");
+        for other in [
+            Site { at: 4, ..sites[0] },
+            Site { lead_bytes: 3, ..sites[0] },
+            Site { lead_bytes: 6, ..sites[0] },
+            Site { lead_bytes: 0, ..sites[0] },
+            Site { len_bytes: 1, ..sites[0] },
+            Site { len_bytes: 4, ..sites[0] },
+            Site { at: usize::MAX, ..sites[0] },
+            Site { len_bytes: usize::MAX, ..sites[0] },
+        ] {
+            assert!(!other.fits(code, 0), "{other:?}");
+        }
+        // What asks where it stands cannot move: lea rax, [rip]; syscall
+        let asks = Site { at: 7, lead_bytes: 7, len_bytes: 2 };
+        assert!(!asks.fits(b"\x48\x8d\x05\0\0\0\0\x0f\x05", 0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_place_is_judged(
+            code in prop::collection::vec(any::<u8>(), 0..64),
+            at in 0..80_usize,
+            lead_bytes in 0..80_usize,
+            len_bytes in 0..80_usize,
+            free_from in 0..80_usize,
+        ) {
+            let site = Site { at, lead_bytes, len_bytes };
+            if site.fits(&code, free_from) {
+                prop_assert!(at - lead_bytes >= free_from && site.end() <= code.len());
+                prop_assert_eq!(&code[at..at + 2], b"\x0f\x05");
+            }
+        }
+    }
+
+    #[test]
+    fn padding_is_whole_instructions() {
+        let is_padding = yasmin_text::is_all_padding;
+        // As behind glibc's _dl_debug_state.
+        assert!(is_padding(b"\x66\x66\x2e\x0f\x1f\x84\0\0\0\0\0\x0f\x1f\x40\0"));
+        assert!(is_padding(b"\xcc\xcc\x90") && is_padding(b""));
+        assert!(!is_padding(b"\x0f\x1f\x40"), "a part of one");
+        assert!(!is_padding(b"\x90\xc3"), "an instruction");
     }
 }
