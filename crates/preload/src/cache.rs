@@ -23,8 +23,8 @@ use yasmin_text::is_seen;
 use yasmin_text::sites::Site;
 
 use crate::environment::{self, Strings};
+use crate::process;
 use crate::sys::{self, call};
-use crate::{process, real};
 
 /// An object with more has no detours.
 pub const SITES: usize = 1024;
@@ -92,18 +92,7 @@ struct Stamp([u64; STAMP]);
 
 impl Stamp {
     fn new(path: &CStr, text: &[u8]) -> Option<Self> {
-        const AT_BASE: usize = 7;
         const SAMPLES: usize = 32;
-        let ask = real::next(b"getauxval\0");
-        if ask.is_null() {
-            return None;
-        }
-        // SAFETY: libc's getauxval has this signature.
-        let ask: unsafe extern "C" fn(usize) -> usize = unsafe { core::mem::transmute(ask) };
-        // SAFETY: as above. Without an interpreter the file is the loader, which was called by name.
-        if unsafe { ask(AT_BASE) } == 0 {
-            return None;
-        }
         let Status(it) = Status::of(sys::AT_FDCWD, path.as_ptr(), 0)?;
         let nanoseconds = it[12] << 32 | it[14];
         let (words, _) = text.as_chunks();
@@ -144,7 +133,7 @@ const FOLDER: &CStr = c"yasmin";
 const O_NOFOLLOW: c_int = 0o400_000;
 
 impl Cache {
-    /// For the object of this file, which has this text.
+    /// For the object of this file, which has this text. Without such a file nothing is kept.
     ///
     /// # Safety
     /// The program's environment.

@@ -18,7 +18,7 @@ use crate::cache::Cache;
 use crate::detours::{Back, Heads};
 use crate::exports::by_number;
 use crate::object::{self, Dynamic, Object};
-use crate::{bare, environment, go, process, sites, sys, table, text};
+use crate::{bare, environment, go, process, real, sites, sys, table, text};
 
 /// Gives the program's own instructions that enter the kernel their detours. While no other thread is there.
 pub fn start() {
@@ -41,7 +41,7 @@ unsafe fn divert_program(program: &Object) {
         (go::is_go(program.base, headers), Dynamic::of(program.base, headers))
     };
     let Some(dynamic) = dynamic.filter(|it| !is_go && it.imports(c"socket")) else { return };
-    // These Rust's runtime names, too, as others do.
+    // These Rust's runtime names, too, as others do. Without libraries of its own a program has all in itself.
     let may_be = || {
         dynamic.imports(c"gnu_get_libc_version")
             && dynamic.imports(c"syscall")
@@ -50,22 +50,40 @@ unsafe fn divert_program(program: &Object) {
     let is_rust = dynamic.imports(RUNTIME);
     if (is_rust || may_be()) && find_registers() {
         // SAFETY: the caller's.
-        let diverted = unsafe { divert(program, c"/proc/self/exe", !is_rust) };
+        let diverted = unsafe { divert(program, own_file(), !is_rust) };
         if let Some(at) = diverted {
             text::except_object(at);
         }
     }
 }
 
-/// Rust's runtime names it, and it alone: elsewhere that is up to libstdc++.
-const RUNTIME: &CStr = c"__cxa_thread_atexit_impl";
+/// The program's. An empty name where that is not known: the loader was called by name, and is what the kernel calls the program.
+fn own_file() -> &'static CStr {
+    // getauxval(3): where the interpreter is.
+    const AT_BASE: usize = 7;
+    let ask = real::next(b"getauxval\0");
+    if ask.is_null() {
+        return c"";
+    }
+    // SAFETY: libc's getauxval has this signature.
+    let ask: unsafe extern "C" fn(usize) -> usize = unsafe { core::mem::transmute(ask) };
+    // SAFETY: as above.
+    if unsafe { ask(AT_BASE) } == 0 { c"" } else { c"/proc/self/exe" }
+}
 
+/// Rust's runtime names it. So does C++'s, of which most programs have a library.
+const RUNTIME: &CStr = c"__cxa_thread_atexit_impl";
+/// What C++'s defines by it.
+const OF_CPP: &CStr = c"__cxa_thread_atexit";
+
+/// Whether the object may be in Rust.
+///
 /// # Safety
 /// It stays loaded.
 pub unsafe fn is_rust(object: &Object) -> bool {
     // SAFETY: the caller's.
     let dynamic = unsafe { Dynamic::of(object.base, object.headers()) };
-    dynamic.is_some_and(|it| it.imports(RUNTIME))
+    dynamic.is_some_and(|it| it.imports(RUNTIME) && it.definition(OF_CPP).is_none())
 }
 
 /// Gives an object's instructions detours, where registers were found (`find_registers`).
@@ -92,8 +110,7 @@ unsafe fn divert(object: &Object, path: &CStr, needs_cache: bool) -> Option<usiz
     unsafe { sites::divert(object.base, object.headers(), &heads, cache, needs_cache) }
 }
 
-/// Whether an object of this name is a part of libc. A program that needs no others has the rest in itself, Rust's runtime
-/// maybe, too. (Others may be browsers, which tell by their instructions' addresses which calls a sandbox lets through.)
+/// Whether an object of this name is a part of libc.
 fn is_libcs(name: &[u8]) -> bool {
     const PARTS: [&[u8]; 6] =
         [b"libc.", b"libm.", b"libdl.", b"libpthread.", b"librt.", b"ld-linux-x86-64."];

@@ -43,6 +43,8 @@ pub struct Instruction {
     effect: Effect,
     /// Where a direct jump goes, counted from this instruction's first byte.
     pub jump: Option<i64>,
+    /// Where memory is that is counted from it, from this instruction's first byte.
+    pub(crate) points: Option<i64>,
     /// The next instruction is not reached from this one.
     pub ends: bool,
     /// No program's: only the kernel may use it, or nobody ever does.
@@ -81,8 +83,8 @@ struct ModRm {
     /// With REX.B and REX.R.
     rm: u8,
     reg: u8,
-    /// Memory counted from the next instruction.
-    is_relative: bool,
+    /// How far memory is from the next instruction, where it is counted from that.
+    relative: Option<i64>,
 }
 
 impl ModRm {
@@ -287,7 +289,7 @@ fn two_byte(opcode: u8) -> Option<Shape> {
 fn modrm_at(cursor: &mut Cursor<'_>, prefixes: &Prefixes) -> Option<ModRm> {
     let byte = cursor.next()?;
     let mode = byte >> 6;
-    let is_relative = byte & 0xc7 == 5;
+    let mut relative = None;
     if mode != 3 {
         let mut displacement_bytes = [0, 1, 4][usize::from(mode)];
         if byte & 7 == 4 {
@@ -298,10 +300,11 @@ fn modrm_at(cursor: &mut Cursor<'_>, prefixes: &Prefixes) -> Option<ModRm> {
         } else if mode == 0 && byte & 7 == 5 {
             displacement_bytes = 4;
         }
-        cursor.number(displacement_bytes)?;
+        let displacement = cursor.number(displacement_bytes)?;
+        relative = (byte & 0xc7 == 5).then_some(displacement);
     }
     let (r, b) = (prefixes.rex >> 2 & 1, prefixes.rex & 1);
-    Some(ModRm { byte, rm: byte & 7 | b << 3, reg: byte >> 3 & 7 | r << 3, is_relative })
+    Some(ModRm { byte, rm: byte & 7 | b << 3, reg: byte >> 3 & 7 | r << 3, relative })
 }
 
 struct Encoded {
@@ -349,9 +352,10 @@ impl Encoded {
             len_bytes: self.len_bytes,
             effect: self.effect(prefixes),
             jump: is_relative.then(|| self.immediate + self.len_bytes as i64),
+            points: self.modrm.relative.map(|distance| distance + self.len_bytes as i64),
             ends,
             is_odd: is_one && self.is_odd(),
-            is_bound: is_relative || is_one && leads_on || self.modrm.is_relative,
+            is_bound: is_relative || is_one && leads_on || self.modrm.relative.is_some(),
             pushed: is_push.then_some(self.immediate as u32),
             popped: (is_one && matches!(self.opcode, 0x58..=0x5f))
                 .then_some(self.opcode & 7 | (prefixes.rex & 1) << 3),

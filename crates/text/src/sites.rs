@@ -72,6 +72,9 @@ pub enum Refusal {
     Unclear,
     /// The bytes around an instruction cannot move.
     NoRoom,
+    /// The text asks where an instruction, or what is behind it, stands: a program may tell by that address
+    /// which calls its sandbox lets through (seccomp), as Chromium does.
+    IsNamed,
     /// More than there is room for.
     TooMany,
     /// Threads are cancelled by where they stand: musl's `__syscall_cp_asm`, which is there where
@@ -197,6 +200,9 @@ pub fn all(text: &Text<'_>, room: &mut [u64], sites: &mut [Site]) -> Result<usiz
         }
         let free_from = count.checked_sub(1).map_or(0, |last| sites[last].end());
         let site = with_room(text, &flow, jumps, free_from).ok_or(Refusal::NoRoom)?;
+        if is_named(&flow, &site) {
+            return Err(Refusal::IsNamed);
+        }
         *sites.get_mut(count).ok_or(Refusal::TooMany)? = site;
         (count, from) = (count + 1, site.end());
     }
@@ -208,6 +214,23 @@ fn cancels(code: &[u8], at: usize) -> bool {
     const BEFORE: &[u8] = &[0x4c, 0x89, 0x5c, 0x24, 0x08];
     const BEHIND: &[u8] = &[0xc3];
     code[..at].ends_with(BEFORE) && code[at + SYSCALL.len()..].starts_with(BEHIND)
+}
+
+/// Whether the address of something in it, or of what comes next, is asked for around it.
+fn is_named(flow: &Flow<'_>, site: &Site) -> bool {
+    let names = |from: usize, distance: i64| {
+        let at = from as i64 + distance;
+        at > (site.at - site.lead_bytes) as i64 && at <= site.end() as i64
+    };
+    let mut from = flow.start;
+    while from < flow.end {
+        let Some(one) = flow.code.get(from..).and_then(decode) else { break };
+        if one.points.is_some_and(|distance| names(from, distance)) {
+            return true;
+        }
+        from += one.len_bytes;
+    }
+    false
 }
 
 /// The fewest instructions to move, before it rather than behind it.

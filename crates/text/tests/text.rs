@@ -430,6 +430,22 @@ mod sites {
         assert_eq!(found(&many), Err(Refusal::TooMany));
     }
 
+    /// As Chromium's `SyscallAsm`, which gives its sandbox the address that it is called from.
+    #[test]
+    fn an_instruction_whose_address_is_asked_for() {
+        // lea rax, [rip + what is behind]; mov r9, [rsi + 40]; mov rsi, [rsi + 8]; syscall; ret
+        let named = |to: u8| {
+            let lea = [0x48, 0x8d, 0x05, to, 0, 0, 0];
+            [&lea, &b"\x4c\x8b\x4e\x28\x48\x8b\x76\x08\x0f\x05\xc3"[..]].concat()
+        };
+        for to in [8, 10] {
+            assert_eq!(found(&named(to)), Err(Refusal::IsNamed), "{to}");
+        }
+        for to in [0, 11, 100] {
+            assert!(found(&named(to)).is_ok(), "{to}");
+        }
+    }
+
     #[test]
     fn what_is_found_fits() {
         // mov eax, 41; syscall; mov eax, 3; syscall; ret
