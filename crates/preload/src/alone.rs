@@ -9,13 +9,14 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
+use crate::cache::Cache;
 use crate::detours::{Back, Heads};
 use crate::exports::by_number;
 use crate::object::{self, Object};
 use crate::stacks::{self, Block, map_block};
 use crate::sys::{self, Sysno};
 use crate::thread::by_block;
-use crate::{bare, go, memory, process, sites, text};
+use crate::{bare, environment, go, memory, process, sites, text};
 
 /// A block of words alone.
 const PAGE: usize = 4096;
@@ -29,8 +30,9 @@ pub fn start() {
             let headers = object.headers();
             let calls = yasmin_alone_enter;
             let heads = Heads { calls, threads: calls, back: Back::Rcx };
+            let cache = |text: &[u8]| Cache::new(environment::own(), c"/proc/self/exe", text);
             if !go::is_go(object.base, headers)
-                && let Some(at) = sites::divert(object.base, headers, &heads, |_| None, false)
+                && let Some(at) = sites::divert(object.base, headers, &heads, cache, false)
             {
                 text::except_object(at);
                 bare::sees();

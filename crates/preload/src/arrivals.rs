@@ -36,8 +36,14 @@ pub extern "C" fn before_dlopen(
     slot: *const usize,
 ) {
     text::before_dlopen(a, flags, c, d, e, f, slot);
-    if !is_in_vain() && !IS_TRIED.swap(true, Ordering::Relaxed) && direct::find_registers() {
-        object::each(visit_loader, core::ptr::null_mut());
+    if !IS_TRIED.load(Ordering::Relaxed)
+        && !is_in_vain()
+        && direct::find_registers()
+        && !IS_TRIED.swap(true, Ordering::Relaxed)
+        && !object::each(visit_loader, core::ptr::null_mut())
+    {
+        // Another object's constructor runs before this library's.
+        IS_TRIED.store(false, Ordering::Relaxed);
     }
 }
 

@@ -12,7 +12,7 @@ use yasmin_tests::netns::Net;
 use yasmin_tests::process::Process;
 use yasmin_tests::status::Bytes;
 
-use crate::c::{check_all_there, compile};
+use crate::c::{check_all_there, check_all_there_alone, compile, compile_with};
 
 #[track_caller]
 fn check(how: &str) {
@@ -188,6 +188,28 @@ fn are_found_in_what_may_be_rust_where_they_can_be_kept() {
     let home = home_in(&folder, "home");
     assert!(goes_by_ring(&program, &home));
     assert_eq!(kept(&home).is_some(), lab.proves());
+}
+
+/// A static program, which gets the library by injection.
+#[test]
+fn are_known_the_second_time_in_a_static_program() {
+    let folder = Folder::new();
+    let home = home_in(&folder, "home");
+    let program = compile_with("musl-gcc", &folder, "alone", &["direct.c"], &["-static"]);
+    assert!(goes_by_ring(&program, &home));
+    let Some(file) = kept(&home) else { return };
+    let mut words = words_of(&file);
+    assert!(goes_by_ring(&program, &home));
+    assert_eq!(words_of(&file), words);
+    words.truncate(COUNT_AT + 2);
+    words[COUNT_AT] = u64::MAX;
+    write_words(&file, &words);
+    assert!(!goes_by_ring(&program, &home));
+}
+
+#[test]
+fn keep_all_registers_in_a_static_program() {
+    check_all_there_alone("direct", &["registers"], &[Knobs::default(), Knobs::at_once()]);
 }
 
 /// What is kept and cannot be true is not believed, and found anew.
