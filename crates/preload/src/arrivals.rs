@@ -7,7 +7,6 @@
 //! - Its only instruction has padding behind it. Whoever runs it meanwhile runs the old one or the new one: the page is
 //!   replaced as a whole, and both begin at the same place.
 //! - The thread that loads holds the linker's lock. Nothing here waits for a lock of the library's.
-//! - The search needs more stack than a thread may have that looks up a name (NSS), so it gets one.
 //!
 //! Storey 7: exports.
 
@@ -15,7 +14,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::object::{self, Header, Loader, Object, PF_X};
-use crate::{bare, detours, direct, held, process, sys, text};
+use crate::{bare, detours, direct, process, sys, text};
 
 /// Whether the function has its jump, or cannot have one.
 static IS_TRIED: AtomicBool = AtomicBool::new(false);
@@ -118,35 +117,8 @@ unsafe extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -
     walk.count += 1;
     // SAFETY: as above.
     if walk.count > walk.known && unsafe { direct::is_rust(object) } {
-        on_more_stack(object);
-    }
-    0
-}
-
-/// No handler of the program's runs there.
-fn on_more_stack(object: &Object) {
-    const BYTES: usize = 1 << 20;
-    extern "C" fn divert(object: &Object) {
-        // SAFETY: the linker shows it, and nothing of it runs yet.
+        // SAFETY: nothing of it runs yet.
         unsafe { direct::divert_object(object) };
     }
-    let Some(stack) = sys::map_private(BYTES) else { return };
-    let blocked = held::block_all();
-    // SAFETY: a stack of our own, for a function that returns.
-    unsafe {
-        core::arch::asm!(
-            "mov r12, rsp",
-            "mov rsp, {stack}",
-            "call {divert}",
-            "mov rsp, r12",
-            stack = in(reg) stack.add(BYTES),
-            divert = sym divert,
-            in("rdi") object,
-            out("r12") _,
-            clobber_abi("C"),
-        );
-    }
-    held::set_mask(blocked);
-    // SAFETY: nobody is on it any more.
-    unsafe { sys::unmap(stack, BYTES) };
+    0
 }

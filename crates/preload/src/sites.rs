@@ -8,7 +8,7 @@ use yasmin_text::sites::{self, Refusal, Site};
 use crate::cache::{Cache, SITES};
 use crate::detours::{self, Detour, Heads};
 use crate::object::{Header, PF_X, PT_LOAD};
-use crate::{sys, text};
+use crate::{stacks, sys, text};
 
 /// Gives the object detours, which all lead to `heads`. Then its text need not be looked through: an address in it.
 /// `cache`: where its sites may be kept, given its text. `needs_cache`: they are not searched for where they cannot be
@@ -16,8 +16,22 @@ use crate::{sys, text};
 ///
 /// # Safety
 /// The object's own base and headers. It stays, and nobody runs its text yet.
-#[inline(never)]
 pub unsafe fn divert(
+    base: usize,
+    headers: &'static [Header],
+    heads: &Heads,
+    cache: impl FnOnce(&[u8]) -> Option<Cache>,
+    needs_cache: bool,
+) -> Option<usize> {
+    // SAFETY: the caller's.
+    stacks::on_another(|| unsafe { divert_here(base, headers, heads, cache, needs_cache) })?
+}
+
+/// On a stack with room.
+///
+/// # Safety
+/// As for `divert`.
+unsafe fn divert_here(
     base: usize,
     headers: &'static [Header],
     heads: &Heads,

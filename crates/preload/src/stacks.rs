@@ -21,6 +21,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use crate::held;
 use crate::lock::Lock;
 use crate::sys::{self, call};
 
@@ -106,6 +107,41 @@ impl Block {
             sys::unmap(mapping, bytes);
         }
     }
+}
+
+/// Has this done on a stack of its own, which is 1 MiB: for what needs more than a program or a thread may have
+/// (RLIMIT_STACK). No handler of the program's runs there. `None`: without memory.
+pub fn on_another<T>(work: impl FnOnce() -> T) -> Option<T> {
+    const BYTES: usize = 1 << 20;
+    struct Task<F, T>(Option<F>, Option<T>);
+    extern "C" fn run<F: FnOnce() -> T, T>(task: &mut Task<F, T>) {
+        task.1 = task.0.take().map(|work| work());
+    }
+    fn runner<F: FnOnce() -> T, T>(_: &Task<F, T>) -> extern "C" fn(&mut Task<F, T>) {
+        run::<F, T>
+    }
+    let stack = sys::map_private(BYTES)?;
+    let mut task = Task(Some(work), None);
+    let run = runner(&task);
+    let blocked = held::block_all();
+    // SAFETY: a stack of our own, for a function that returns.
+    unsafe {
+        core::arch::asm!(
+            "mov r12, rsp",
+            "mov rsp, {stack}",
+            "call {run}",
+            "mov rsp, r12",
+            stack = in(reg) stack.add(BYTES),
+            run = in(reg) run,
+            in("rdi") &raw mut task,
+            out("r12") _,
+            clobber_abi("C"),
+        );
+    }
+    held::set_mask(blocked);
+    // SAFETY: nobody is on it any more.
+    unsafe { sys::unmap(stack, BYTES) };
+    task.1
 }
 
 static LOCK: Lock = Lock::new();

@@ -212,6 +212,20 @@ fn keep_all_registers_in_a_static_program() {
     check_all_there_alone("direct", &["registers"], &[Knobs::default(), Knobs::at_once()]);
 }
 
+/// The search has a stack of its own (`ulimit -s`).
+#[test]
+fn are_found_with_little_stack() {
+    let folder = Folder::new();
+    let none = folder.path().join("none");
+    fs::create_dir(&none).unwrap();
+    let dynamic = compile(&folder, "direct", &["direct.c"], &[]);
+    let alone = compile_with("musl-gcc", &folder, "alone", &["direct.c"], &["-static"]);
+    for program in [dynamic, alone] {
+        let (lab, ring) = play_behind(&["/usr/bin/prlimit", "--stack=98304"], &program, &none);
+        lab.assert_some_by_ring(ring);
+    }
+}
+
 /// What is kept and cannot be true is not believed, and found anew.
 #[test]
 fn are_found_where_what_is_kept_is_spoilt() {
