@@ -92,7 +92,7 @@ extern "C" fn told() {
             let count = object::count();
             let known = KNOWN.swap(count, Ordering::Relaxed);
             if ADDS.swap(false, Ordering::Relaxed) && count > known && !is_in_vain() {
-                divert(known);
+                divert(known, count);
             }
         }
         _ => ADDS.store(false, Ordering::Relaxed),
@@ -100,25 +100,14 @@ extern "C" fn told() {
     sys::set_errno(saved);
 }
 
-/// The objects behind those that are known.
-struct Walk {
-    known: usize,
-    count: usize,
-}
-
-fn divert(known: usize) {
-    let mut walk = Walk { known, count: 0 };
-    object::each(visit, (&raw mut walk).cast());
-}
-
-unsafe extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -> c_int {
-    // SAFETY: `divert` handed its Walk in, and the linker shows the object.
-    let (object, walk) = unsafe { (&*object, &mut *walk.cast::<Walk>()) };
-    walk.count += 1;
-    // SAFETY: as above.
-    if walk.count > walk.known && unsafe { direct::is_rust(object) } {
-        // SAFETY: nothing of it runs yet.
-        unsafe { direct::divert_object(object) };
+/// Those behind so many, up to `count`. Nobody else adds or removes any: this thread holds the linker's lock. The list is
+/// not locked meanwhile, which others look through.
+fn divert(known: usize, count: usize) {
+    for object in (known..count).filter_map(object::nth) {
+        // SAFETY: it stays until the linker lets others in.
+        if unsafe { direct::is_rust(&object) } {
+            // SAFETY: nothing of it runs yet.
+            unsafe { direct::divert_object(&object) };
+        }
     }
-    0
 }

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::{bare, real};
 
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Object {
     pub base: usize,
@@ -204,6 +205,24 @@ pub fn count() -> usize {
     let mut count = 0usize;
     each(visit, (&raw mut count).cast());
     count
+}
+
+/// The object that so many come before.
+pub fn nth(before: usize) -> Option<Object> {
+    struct Walk(usize, Option<Object>);
+    unsafe extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -> c_int {
+        // SAFETY: a walk of ours, and an object that the linker shows.
+        let (walk, object) = unsafe { (&mut *walk.cast::<Walk>(), *object) };
+        if walk.0 == 0 {
+            walk.1 = Some(object);
+            return 1;
+        }
+        walk.0 -= 1;
+        0
+    }
+    let mut walk = Walk(before, None);
+    each(visit, (&raw mut walk).cast());
+    walk.1
 }
 
 fn debug<'a>() -> Option<&'a Debug> {

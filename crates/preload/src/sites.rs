@@ -23,36 +23,24 @@ pub unsafe fn divert(
     cache: impl FnOnce(&[u8]) -> Option<Cache>,
     needs_cache: bool,
 ) -> Option<usize> {
-    // SAFETY: the caller's.
-    stacks::on_another(|| unsafe { divert_here(base, headers, heads, cache, needs_cache) })?
-}
-
-/// On a stack with room.
-///
-/// # Safety
-/// As for `divert`.
-unsafe fn divert_here(
-    base: usize,
-    headers: &'static [Header],
-    heads: &Heads,
-    cache: impl FnOnce(&[u8]) -> Option<Cache>,
-    needs_cache: bool,
-) -> Option<usize> {
-    let is_text = |header: &&Header| header.kind == PT_LOAD && header.flags & PF_X != 0;
-    let mut texts = headers.iter().filter(is_text);
-    let (Some(header), None) = (texts.next(), texts.next()) else { return None };
-    // SAFETY: the object stays.
-    let (code, unwind) = unsafe { (header.bytes(base), text::unwind_of(base, headers)) };
-    let code = code?;
-    let text = Text { code, address: base.wrapping_add(header.address) as u64, unwind };
-    let mut sites = [Site::NONE; SITES];
-    let sites = find(&text, &mut sites, cache(code).as_ref(), needs_cache)?;
-    let mut places = [Detour::NONE; SITES];
-    for (place, site) in places.iter_mut().zip(sites) {
-        *place = Detour { site: *site, is_thread: false };
-    }
-    let is_diverted = sites.is_empty() || detours::divert(code, &places[..sites.len()], heads);
-    is_diverted.then_some(code.as_ptr() as usize)
+    // On a stack with room.
+    stacks::on_another(|| {
+        let is_text = |header: &&Header| header.kind == PT_LOAD && header.flags & PF_X != 0;
+        let mut texts = headers.iter().filter(is_text);
+        let (Some(header), None) = (texts.next(), texts.next()) else { return None };
+        // SAFETY: the object stays.
+        let (code, unwind) = unsafe { (header.bytes(base), text::unwind_of(base, headers)) };
+        let code = code?;
+        let text = Text { code, address: base.wrapping_add(header.address) as u64, unwind };
+        let mut sites = [Site::NONE; SITES];
+        let sites = find(&text, &mut sites, cache(code).as_ref(), needs_cache)?;
+        let mut places = [Detour::NONE; SITES];
+        for (place, site) in places.iter_mut().zip(sites) {
+            *place = Detour { site: *site, is_thread: false };
+        }
+        let is_diverted = sites.is_empty() || detours::divert(code, &places[..sites.len()], heads);
+        is_diverted.then_some(code.as_ptr() as usize)
+    })?
 }
 
 /// All of them; `None`: not each can have a detour.

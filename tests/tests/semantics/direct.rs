@@ -100,6 +100,15 @@ fn cache_in(home: &Path) -> PathBuf {
     home.join(".cache/yasmin")
 }
 
+/// The only file there. `None`: the library is not there either.
+#[track_caller]
+fn surely_kept(home: &Path) -> Option<PathBuf> {
+    let file = kept(home);
+    let lab = Lab::new(Net::Loopback, Knobs::at_once());
+    assert_eq!(file.is_some(), lab.proves(), "whether something is kept");
+    file
+}
+
 /// The only file there, if any.
 #[track_caller]
 fn kept(home: &Path) -> Option<PathBuf> {
@@ -143,37 +152,48 @@ fn another_runtime_by_tcp() {
     assert_eq!(kept(&home), None);
 }
 
-/// Where its instructions are is kept, and believed as long as the program stays the same.
+/// Where its instructions are is kept, and believed: as if it could have none, nobody looks again. The words, then.
+#[track_caller]
+fn believed(program: &Path, home: &Path) -> Option<(PathBuf, Vec<u64>)> {
+    assert!(goes_by_ring(program, home));
+    let file = surely_kept(home)?;
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!((mode(&file), mode(&cache_in(home))), (0o600, 0o700));
+    let mut words = words_of(&file);
+    assert!(words[COUNT_AT] > 10, "{words:x?}");
+    assert!(goes_by_ring(program, home));
+    assert_eq!(words_of(&file), words);
+    words.truncate(COUNT_AT + 2);
+    words[COUNT_AT] = u64::MAX;
+    write_words(&file, &words);
+    assert!(!goes_by_ring(program, home));
+    Some((file, words))
+}
+
 #[test]
 fn are_known_the_second_time() {
     let folder = Folder::new();
     let home = home_in(&folder, "home");
     let program = compile(&folder, "direct", &["direct.c"], &[]);
-    assert!(goes_by_ring(&program, &home));
-    let Some(file) = kept(&home) else {
-        let lab = Lab::new(Net::Loopback, Knobs::at_once());
-        assert!(!lab.proves(), "nothing is kept");
-        return;
-    };
-    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-    assert_eq!((mode(&file), mode(&cache_in(&home))), (0o600, 0o700));
-    let mut words = words_of(&file);
-    assert!(words[COUNT_AT] > 10, "{words:x?}");
-    assert!(goes_by_ring(&program, &home));
-    assert_eq!(words_of(&file), words);
-    // As if it could have none: nobody looks again.
-    words.truncate(COUNT_AT + 2);
-    words[COUNT_AT] = u64::MAX;
-    write_words(&file, &words);
-    assert!(!goes_by_ring(&program, &home));
+    let Some((file, mut words)) = believed(&program, &home) else { return };
     // As if somebody had looked, and did not end.
     words[COUNT_AT] = u64::MAX - 1;
     write_words(&file, &words);
     assert!(goes_by_ring(&program, &home));
-    // Another program now.
+    // Another program now, of which something else was known.
+    words[COUNT_AT] = u64::MAX;
+    write_words(&file, &words);
     fs::copy(&program, folder.path().join("copy")).unwrap();
     fs::rename(folder.path().join("copy"), &program).unwrap();
     assert!(goes_by_ring(&program, &home));
+}
+
+/// A static program, which gets the library by injection.
+#[test]
+fn are_known_the_second_time_in_a_static_program() {
+    let folder = Folder::new();
+    let program = compile_with("musl-gcc", &folder, "alone", &["direct.c"], &["-static"]);
+    believed(&program, &home_in(&folder, "home"));
 }
 
 /// By its imports it may have Rust's runtime, or another one: nobody looks each time.
@@ -183,28 +203,11 @@ fn are_found_in_what_may_be_rust_where_they_can_be_kept() {
     let program = compile(&folder, "maybe", &["direct.c"], &["-DMAYBE"]);
     let none = folder.path().join("none");
     fs::create_dir(&none).unwrap();
-    let (lab, ring_bytes) = play_behind(&["/usr/bin/env"], &program, &none);
+    let (_, ring_bytes) = play_behind(&["/usr/bin/env"], &program, &none);
     assert_eq!(ring_bytes, 0);
     let home = home_in(&folder, "home");
     assert!(goes_by_ring(&program, &home));
-    assert_eq!(kept(&home).is_some(), lab.proves());
-}
-
-/// A static program, which gets the library by injection.
-#[test]
-fn are_known_the_second_time_in_a_static_program() {
-    let folder = Folder::new();
-    let home = home_in(&folder, "home");
-    let program = compile_with("musl-gcc", &folder, "alone", &["direct.c"], &["-static"]);
-    assert!(goes_by_ring(&program, &home));
-    let Some(file) = kept(&home) else { return };
-    let mut words = words_of(&file);
-    assert!(goes_by_ring(&program, &home));
-    assert_eq!(words_of(&file), words);
-    words.truncate(COUNT_AT + 2);
-    words[COUNT_AT] = u64::MAX;
-    write_words(&file, &words);
-    assert!(!goes_by_ring(&program, &home));
+    surely_kept(&home);
 }
 
 #[test]
@@ -233,7 +236,7 @@ fn are_found_where_what_is_kept_is_spoilt() {
     let home = home_in(&folder, "home");
     let program = compile(&folder, "direct", &["direct.c"], &[]);
     assert!(goes_by_ring(&program, &home));
-    let Some(file) = kept(&home) else { return };
+    let Some(file) = surely_kept(&home) else { return };
     let right = fs::read(&file).unwrap();
     let words = words_of(&file);
     let again = |what: &str| {
