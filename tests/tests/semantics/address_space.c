@@ -26,7 +26,7 @@ int main(void)
 
 	setrlimit(RLIMIT_AS, &limit);
 	for (int i = 0; i < CONNECTIONS; i++)
-		connects(ends[i]);
+		meets(ends[i]);
 	memory = mmap(NULL, (size_t)WANTED_MIB << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	printf("%d MiB of %d: %s\n", WANTED_MIB, LIMIT_MIB, memory == MAP_FAILED ? "none" : "mapped");
 	printf("thread: %d\n", pthread_create(&thread, NULL, nothing, NULL));

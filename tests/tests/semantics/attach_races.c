@@ -57,7 +57,7 @@ int main(void)
 	for (long i = 0; i < CONNECTIONS; i++) {
 		pthread_t other;
 
-		connects(ends);
+		meets(ends);
 		is_over = 0;
 		pthread_create(&other, NULL, disturbs, (void *)i);
 		for (int talk = 0; talk < TALKS; talk++) {

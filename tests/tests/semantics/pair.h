@@ -63,7 +63,8 @@ static inline void opens(int ends[2])
 	opens_by(ends, 0);
 }
 
-static inline void connects(int ends[2])
+/* Rings come at some time, if at all. */
+static inline void meets(int ends[2])
 {
 	opens(ends);
 	talks(ends);
@@ -93,4 +94,13 @@ static inline void talks_until(const int ends[2], int count)
 		usleep(NAP_US);
 		talks(ends);
 	}
+}
+
+/* Once this returns, both ends have a ring where the library is. */
+static inline void connects(int ends[2])
+{
+	int others = rings();
+
+	meets(ends);
+	talks_until(ends, others + 2);
 }

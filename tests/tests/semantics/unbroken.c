@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < CONNECTIONS; i++) {
 		pthread_t sending, disturbing;
 
-		connects(ends);
+		meets(ends);
 		is_over = 0;
 		pthread_create(&disturbing, NULL, disturbs, argv[argc - 1]);
 		pthread_create(&sending, NULL, sends, NULL);
