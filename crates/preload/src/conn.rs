@@ -20,7 +20,7 @@ use crate::lock::{Guard, Taken};
 use crate::slab::{Pooled, Slab};
 use parts::{Holding, LEFT_COUNTED, LEFT_LAST, RxHalf, Settings, TxHalf};
 
-use crate::{clock, config, elsewhere, lock, pace, process, spin, sys, table, tcp};
+use crate::{clock, config, elsewhere, lock, pace, process, spin, sys, table, tcp, twins};
 
 /// Reads from the ring, or bytes in one, that an opening is worth without watching.
 const OPENING_READS: u32 = 4;
@@ -44,6 +44,8 @@ pub struct Conn {
     fd: AtomicI32,
     /// How many descriptors of this process name it.
     fds: AtomicU32,
+    /// Descriptors that named it beside `fd`, and may still.
+    others: [AtomicI32; twins::MOST - 1],
     /// The broker's name for it.
     pub id: AtomicU64,
     /// The kernel's name for its socket.
@@ -187,6 +189,7 @@ impl Conn {
         conn.is_acceptor.store(u32::from(is_acceptor), Ordering::Relaxed);
         conn.fd.store(fd, Ordering::Relaxed);
         conn.fds.store(1, Ordering::Relaxed);
+        conn.others.iter().for_each(|at| at.store(-1, Ordering::Relaxed));
         conn.id.store(0, Ordering::Relaxed);
         conn.cookie.store(tcp::cookie(fd).unwrap_or(0), Ordering::Relaxed);
         conn.is_one_kernel.store(1, Ordering::Relaxed);

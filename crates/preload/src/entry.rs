@@ -78,7 +78,7 @@ pub fn conn_of(fd: c_int) -> Option<&'static Conn> {
 
 /// A descriptor more names the connection.
 pub fn name(conn: &'static Conn, fd: c_int) {
-    conn.one_more_name();
+    conn.one_more_name(fd);
     table::set_conn(fd, conn.address());
     set::numbers::number_is_back(conn, fd);
 }

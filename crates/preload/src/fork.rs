@@ -45,10 +45,11 @@ extern "C" fn before_fork() {
     process::begins_fork();
     text::before_fork();
     for fd in 0..table::end() {
+        // Another thread may be attaching a channel to it: then it is a connection.
+        if matches!(entry::get(fd), Entry::Candidate(_)) && life::counts_once_more(fd).is_some() {
+            continue;
+        }
         match entry::get(fd) {
-            Entry::Candidate(_) => {
-                life::counts_once_more(fd);
-            }
             Entry::Conn(conn) => {
                 handover::before_fork(conn, fd);
                 // Another thread may close it.
@@ -153,6 +154,7 @@ fn became_child() {
     stacks::forked();
     broker::forget_in_child();
     promote::reset();
+    table::HOLDS.reset();
     handouts::forget();
     in_flight::forget_others();
     text::forked();
@@ -161,6 +163,7 @@ fn became_child() {
             // The thread that was about to close it is not here.
             Entry::Leaving => table::clear(fd),
             Entry::Candidate(_) => {
+                table::let_go(fd);
                 // Calls in flight were other threads', which are not here.
                 table::change(fd, |candidate| candidate.alone().with_pending(false));
             }

@@ -14,7 +14,7 @@ use yasmin_channel::side::{MANY_WATCHERS, Rx};
 use crate::{process, sys};
 
 /// Reference counts of candidates and sets that lived through a fork, in pages that forks share. A
-/// candidate gets a channel only under the last number that names it: who has another one would
+/// candidate gets a channel only under all numbers that name it (`twins`): who has another one would
 /// read and write past the ring. Of a set that others hold the kernel is told all.
 static SLOTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 const SLOT_COUNT: usize = 1 << 16;
@@ -40,6 +40,11 @@ pub fn hold_slot(slot: usize) {
 
 /// A slot for a candidate that two numbers are about to name, or a set that two processes are to hold.
 pub fn take_slot() -> Option<usize> {
+    take_slot_of(2)
+}
+
+/// For a candidate that so many numbers name.
+pub fn take_slot_of(count: usize) -> Option<usize> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     if SLOTS.load(Ordering::Relaxed).is_null() {
         return None;
@@ -47,7 +52,9 @@ pub fn take_slot() -> Option<usize> {
     for _ in 0..1024 {
         let slot = NEXT.fetch_add(1, Ordering::Relaxed) as usize % SLOT_COUNT;
         if slot != 0
-            && slot_refs(slot).compare_exchange(0, 2, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            && slot_refs(slot)
+                .compare_exchange(0, count as u32, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
         {
             return Some(slot);
         }
@@ -67,6 +74,11 @@ pub fn is_raised(slot: usize) -> bool {
 /// Whether no other number names the candidate, or no other process holds the set.
 pub fn is_sole_holder(slot: usize) -> bool {
     slot == 0 || slot_refs(slot).load(Ordering::SeqCst) <= 1
+}
+
+/// How many numbers name the candidate of this slot, in all processes.
+pub fn counted(slot: usize) -> usize {
+    slot_refs(slot).load(Ordering::SeqCst) as usize
 }
 
 /// Nobody but this process holds the set of `slot`: who else was counted is gone.

@@ -128,9 +128,14 @@ pub fn is_marked(fd: c_int) -> bool {
 
 /// With the gate of `fd` closed: whether no thread is in a marked call on it, nor can be soon.
 pub fn is_clear(fd: c_int) -> bool {
+    are_clear(core::iter::once(fd))
+}
+
+/// The same of several.
+pub fn are_clear(mut numbers: impl Iterator<Item = c_int>) -> bool {
     // Without the barrier nobody ever marked.
     let is_fenced = !barrier::is_there() || barrier::pass();
-    is_fenced && !is_marked(fd)
+    is_fenced && !numbers.any(is_marked)
 }
 
 /// In a forked child: the other threads are not here.

@@ -90,6 +90,7 @@ mod text;
 mod thread;
 mod timeout;
 mod trampoline;
+mod twins;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {

@@ -11,7 +11,7 @@ use crate::conn::names::Goes;
 use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
 use crate::table::Candidate;
-use crate::{broker, clock, handouts, holders, process, residue, set, sys, table, tcp};
+use crate::{broker, clock, handouts, holders, process, residue, set, sys, table, tcp, twins};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
@@ -185,30 +185,35 @@ impl Ends {
 #[cold]
 pub fn renew(conn: &'static Conn, fd: c_int, why: Ends) {
     let saved = sys::errno();
-    if becomes_candidate(conn, fd, why) {
-        drop(forget(conn, fd, true, why == Ends::Seldom));
+    if let Some(names) = becomes_candidate(conn, fd, why) {
+        let others = names.filter(|&at| at != fd);
+        if others.fold(true, |are_left, at| set::numbers::leave(at) && are_left) {
+            drop(forget(conn, fd, true, why == Ends::Seldom));
+        }
     }
     sys::set_errno(saved);
 }
 
-fn becomes_candidate(conn: &'static Conn, fd: c_int, why: Ends) -> bool {
+/// Gives the numbers that did.
+fn becomes_candidate(
+    conn: &'static Conn,
+    fd: c_int,
+    why: Ends,
+) -> Option<impl Iterator<Item = c_int> + use<>> {
     process::refresh();
     if process::is_borrowed() || process::is_forking() {
-        return false;
+        return None;
     }
-    let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return false };
-    let is_alone = conn.is_own()
-        && conn.is_sole_holder()
-        && !conn.is_shared()
-        && !conn.has_many_names()
-        && !conn.is_plain();
+    let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
+    let names = conn.names(fd)?;
+    let is_alone = conn.is_own() && conn.is_sole_holder() && !conn.is_shared() && !conn.is_plain();
     if why == Ends::Gone && !conn.is_gone() || !is_alone {
-        return false;
+        return None;
     }
     // Parked for good is for another reason than that its memory went.
     let (receiver, sender) = (conn.receiver(), conn.sender());
     if receiver.is_never() || sender.is_never() {
-        return false;
+        return None;
     }
     // A call that is in the kernel now took it for a connection: what it moves nobody would count,
     // and it would read or write past the next channel.
@@ -217,32 +222,39 @@ fn becomes_candidate(conn: &'static Conn, fd: c_int, why: Ends) -> bool {
         || side.tx.kernel_senders.load(Ordering::SeqCst) != 0
         || conn.rx.error.load(Ordering::Relaxed) != 0;
     if is_busy || conn.is_unread() || !set::hot::is_kernels(&receiver) || sender.park().is_err() {
-        return false;
+        return None;
     }
     let (Ok(Some(sent)), Some(read)) = (conn.sent_position(), conn.read_position()) else {
-        return false;
+        return None;
     };
     // They may have found bytes that went past.
     if receiver.is_never() || sender.is_never() {
-        return false;
+        return None;
     }
+    let slot = match names.clone().count() {
+        1 => 0,
+        count => holders::take_slot_of(count)?,
+    };
     conn.settle(fd);
-    let candidate = Candidate::new(!conn.is_connector()).with_again();
+    let candidate = Candidate::new(!conn.is_connector()).with_again().with_slot(slot);
     let candidate = match why {
         Ends::Gone => candidate,
         Ends::Seldom => candidate.seldom(clock::second()),
     };
     // By this the broker shows it from now on, and forgets it when it is closed.
-    if let Some(offer) = table::offer(fd) {
-        offer.store(conn.id.load(Ordering::Relaxed), Ordering::Relaxed);
+    for at in names.clone() {
+        if let Some(offer) = table::offer(at) {
+            offer.store(conn.id.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let moved = if at == fd { (sent as u32, read as u32) } else { (0, 0) };
+        table::set_candidate_at(at, candidate, moved.0, moved.1);
     }
-    table::set_candidate_at(fd, candidate, sent as u32, read as u32);
     // A fork has seen it as the connection, or sees it as the candidate: only the latter it counts.
     atomic::fence(Ordering::SeqCst);
     if process::is_forking() {
-        table::clear(fd);
+        names.clone().for_each(table::clear);
     }
-    true
+    Some(names)
 }
 
 /// Lets go of those ghosts that no set has to tell of any more.
@@ -336,27 +348,26 @@ pub fn counts_once_more(fd: c_int) -> Option<usize> {
     Some(slot)
 }
 
-/// `to` names the socket of the candidate at `from`, too. When the other is closed, either may have a
-/// channel. False: it is no candidate any more.
+/// `to` names the socket of the candidate at `from`, too. They get a channel together. False: it is no candidate any more.
 pub fn duplicated(from: c_int, to: c_int) -> bool {
-    let stop = |candidate: Candidate| candidate.with_pending(false);
+    // libc's own streams use the lowest numbers; such a one counts for good, and no channel can come. Else one that
+    // comes finds the names that there are then.
+    let is_streams = to <= table::LAST_OF_STDIO;
+    let stop = |candidate: Candidate| candidate.with_pending(candidate.is_pending() && !is_streams);
     let Some(candidate) = table::change(from, stop) else { return false };
-    took_offer_back(from, candidate);
+    if is_streams {
+        took_offer_back(from, candidate);
+    }
     let Some(slot) = counts_once_more(from) else {
         return !matches!(entry::get(from), Entry::Conn(_));
     };
-    // libc's own streams use the lowest numbers; that one counts for good.
-    if to > table::LAST_OF_STDIO
-        && let Some(counts) = table::counts(from)
-    {
-        let (sent, received) = (&counts.sent, &counts.received);
+    if !is_streams {
         let candidate = candidate.alone().with_pending(false).with_slot(slot);
-        let at = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
         // The name that it is shown by goes with it: an earlier one of this number may be that of an end that lives.
         if let (Some(name), Some(copy)) = (table::offer(from), table::offer_of_any(to)) {
             copy.store(name.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        table::set_candidate_at(to, candidate, at.0, at.1);
+        table::set_candidate(to, candidate);
     }
     true
 }
@@ -368,19 +379,21 @@ pub fn number_closes(fd: c_int) -> bool {
     took_offer_back(fd, candidate);
     if candidate.is_seldom()
         && !candidate.is_pending()
+        && twins::at(candidate.slot()).next().is_none()
         && let Some(offer) = table::offer(fd)
     {
         broker::release(offer.load(Ordering::Relaxed), false);
     }
     let slot = candidate.slot();
     if slot != 0 && set::numbers::watches(fd) {
-        for other in (0..table::end()).filter(|&other| other != fd) {
-            if let Entry::Candidate(twin) = entry::get(other)
-                && twin.slot() == slot
-            {
-                withdraw(other);
-            }
+        for (at, _) in twins::at(slot) {
+            withdraw(at);
         }
+    } else if let Some((at, _)) = twins::at(slot).next()
+        && let (Some(counts), Some(gone)) = (table::counts(at), table::counts(fd))
+    {
+        // Before the slot counts one less: until then nobody looks whether they are all.
+        counts.take_over(gone);
     }
     holders::drop_slot(slot);
     true

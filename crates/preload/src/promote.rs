@@ -13,6 +13,7 @@ use crate::entry::{self, Entry};
 use crate::lock::Lock;
 use crate::sys::{self, PollFd, SOL_TCP, call};
 use crate::table::{self, Candidate};
+use crate::twins::{self, Twins};
 use crate::{
     clock, config, handouts, handover, holders, in_flight, life, offer, pace, process, residue,
     set, settings, tcp, text,
@@ -130,6 +131,15 @@ fn start_over(fd: c_int) {
     }
 }
 
+/// The socket of a candidate stays TCP, by all numbers that it has here.
+fn stays_tcp(fd: c_int) {
+    if let Some(candidate) = table::take_candidate(fd) {
+        for (at, _) in twins::at(candidate.slot()) {
+            life::withdraw(at);
+        }
+    }
+}
+
 /// For tests: offers at connect or accept, or at the first call after a connect that was in
 /// progress. Whether it did anything.
 #[inline]
@@ -187,15 +197,20 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         start_over(fd);
         return;
     }
-    if !is_alone(candidate) {
+    let Some(twins) = Twins::of(fd, candidate) else {
         start_over(fd);
         held_elsewhere(fd);
+        return;
+    };
+    if let Some(other) = twins.pending_other() {
+        start_over(fd);
+        look_for_answer(other);
         return;
     }
     if !text::is_clean() {
         if text::is_careful() {
             broker::stays(fd, candidate, Decline::OwnCalls);
-            table::take_candidate(fd);
+            stays_tcp(fd);
         }
         // Else the next call looks on.
         return;
@@ -205,7 +220,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         if tcp::is_tcp(fd) {
             start_over(fd);
         } else {
-            table::take_candidate(fd);
+            stays_tcp(fd);
         }
         return;
     }
@@ -218,7 +233,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     };
     if let Some(reason) = decline {
         broker::stays(fd, candidate, reason);
-        table::take_candidate(fd);
+        stays_tcp(fd);
         return;
     }
     // Else another one holds it as soon as the kernel was asked.
@@ -226,7 +241,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         start_over(fd);
         return;
     }
-    let Some(id) = becomes_pending(fd) else { return };
+    let Some(id) = becomes_pending(fd, &twins) else { return };
     if !broker::offer(fd, id, candidate) {
         start_over(fd);
         return;
@@ -261,11 +276,6 @@ fn is_paused(candidate: Candidate) -> bool {
         && !is_let_go()
 }
 
-/// Whether no other number names the candidate, as far as this library knows.
-fn is_alone(candidate: Candidate) -> bool {
-    candidate.is_by_kernel() || holders::is_sole_holder(candidate.slot())
-}
-
 /// The candidate was found held elsewhere. False: it was so too often before.
 fn is_shared_once_more(fd: c_int) -> bool {
     let is_full = |candidate: Candidate| candidate.shared_once_more().is_none();
@@ -287,6 +297,10 @@ fn held_elsewhere(fd: c_int) {
     if candidate.is_in_flight() || candidate.is_pending() || process::is_forking() {
         return;
     }
+    // Of several numbers here the kernel counts as many holders.
+    if twins::at(candidate.slot()).any(|(at, _)| at != fd) {
+        return;
+    }
     let closed = candidate.with_gate(true);
     if !table::swap(fd, candidate, closed.0) {
         return;
@@ -303,9 +317,10 @@ fn held_elsewhere(fd: c_int) {
 }
 
 /// Of several threads that found the candidate busy one offers it.
-fn becomes_pending(fd: c_int) -> Option<u64> {
+fn becomes_pending(fd: c_int, twins: &Twins) -> Option<u64> {
     let _guard = LOCK.try_acquire()?;
-    if !matches!(entry::get(fd), Entry::Candidate(now) if !now.is_pending()) {
+    let is_free = matches!(entry::get(fd), Entry::Candidate(now) if !now.is_pending());
+    if !is_free || twins.pending_other().is_some() {
         return None;
     }
     let id = broker::offer_id(fd);
@@ -374,7 +389,7 @@ fn declined(fd: c_int, id: u64, reason: Decline) {
         start_over(fd);
         return;
     }
-    table::take_candidate(fd);
+    stays_tcp(fd);
 }
 
 fn is_answer_to(fd: c_int, id: u64) -> bool {
@@ -426,34 +441,29 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     let Entry::Candidate(candidate) = entry::get(fd) else {
         return false;
     };
-    if candidate.is_in_flight() || in_flight::is_marked(fd) || process::is_forking() {
+    if process::is_forking() {
         return false;
     }
-    if !is_alone(candidate) {
+    let Some(mut twins) = Twins::of(fd, candidate).filter(|twins| !twins.are_in_flight()) else {
         return false;
-    }
+    };
     let Some(conn) = Conn::attach(fd, handout) else {
         handouts::refuse(handout);
-        table::take_candidate(fd);
+        stays_tcp(fd);
         return true;
     };
     prepare(fd, conn);
     // Once it is in the table another thread may close it.
     let _pin = conn.pin_fresh();
-    let closed = candidate.with_gate(true);
-    // Who forks, or makes a copy of it, from now on opens the gate again, and the entry is another one.
-    let is_alone = table::swap(fd, candidate, closed.0)
-        && !process::is_forking()
-        && is_alone(candidate)
-        && in_flight::is_clear(fd);
+    let is_alone = twins.close();
     // With nobody inside, what was counted is what the kernel counts, or some of it went past.
-    let is_known = is_alone && has_seen_all(fd, conn);
-    if !is_known || !table::swap(fd, closed, table::conn_raw(conn.address())) {
+    let is_known = is_alone && has_seen_all(fd, &twins, conn);
+    if !is_known || !twins.become_conn(conn.address(), |at| conn.one_more_name(at)) {
         // Who comes now is counted in the entry, and moves bytes that are not counted yet.
-        let is_still_alone = is_alone && table::raw(fd) == closed.0;
-        let is_unseen = is_still_alone && !is_known && !has_seen_all(fd, conn);
-        let is_unseen = is_unseen && table::raw(fd) == closed.0;
-        table::change(fd, |candidate| candidate.with_gate(false));
+        let is_still_alone = is_alone && twins.are_closed();
+        let is_unseen = is_still_alone && !is_known && !has_seen_all(fd, &twins, conn);
+        let is_unseen = is_unseen && twins.are_closed();
+        twins.open();
         drop(_pin);
         conn.discard();
         if is_unseen {
@@ -463,6 +473,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
                 broker::stays(fd, candidate, Decline::Unseen);
             }
             life::leave_to_others(fd);
+            twins.others().for_each(life::leave_to_others);
             return true;
         }
         return false;
@@ -472,11 +483,8 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
     if config::is_forced() {
         offer::at_once(conn, fd);
     }
-    if candidate.is_by_kernel() {
-        holders::free_slot(candidate.slot());
-    } else {
-        holders::drop_slot(candidate.slot());
-    }
+    // All that it counted.
+    holders::free_slot(candidate.slot());
     handouts::close(handout);
     if conn.settings.nodelay.load(Ordering::Relaxed) == 0 {
         // Replies by ring carry no acknowledgement: Nagle would hold back what goes by TCP.
@@ -487,10 +495,8 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
 
 /// Whether all that ever went over the connection went through this library. A program that also
 /// sends or receives in ways that nobody sees would go past the ring.
-fn has_seen_all(fd: c_int, conn: &Conn) -> bool {
-    let Some(counts) = table::counts(fd) else { return false };
-    let (sent, received) =
-        (counts.sent.load(Ordering::Relaxed), counts.received.load(Ordering::Relaxed));
+fn has_seen_all(fd: c_int, twins: &Twins, conn: &Conn) -> bool {
+    let Some((sent, received)) = twins.moved() else { return false };
     let (Some(position), Some(read)) = (
         tcp::sent_position(fd, conn.is_connector(), u64::from(sent)),
         tcp::read_position(fd, u64::from(received)),

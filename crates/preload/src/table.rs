@@ -14,7 +14,8 @@
 //!           24-25 times that it was held elsewhere too   26-48 how long it is not offered (`Pause`)
 //!           49 so long unless its thread is busy   50 so long since the kernel counted another holder
 //!           51 the kernel's count decides
-//!           52-63 calls in flight (`in_flight`)
+//!           52 nobody met its offer   53 held: who wants to change it waits (`HOLDS`)
+//!           54-63 calls in flight (`in_flight`)
 //! ```
 //!
 //! Storey 2: table.
@@ -24,7 +25,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use yasmin_wait::Pause;
 
-use crate::{lock, process, sys};
+use crate::lock::{self, Lock};
+use crate::{process, sys};
 
 /// Descriptors at or above this are left to libc.
 pub const CAPACITY: usize = 1 << 20;
@@ -61,7 +63,8 @@ const SELDOM: u64 = 1 << 49;
 const HELD: u64 = 1 << 50;
 const BY_KERNEL: u64 = 1 << 51;
 const UNMET: u64 = 1 << 52;
-const IN_FLIGHT: u64 = 1 << 53;
+const HOLD: u64 = 1 << 53;
+const IN_FLIGHT: u64 = 1 << 54;
 
 /// libc's own streams use numbers 0 to 2, by entries that nobody can get in front of.
 pub const LAST_OF_STDIO: c_int = 2;
@@ -247,6 +250,11 @@ impl Candidate {
         Self(if closed { self.0 | GATE } else { self.0 & !GATE })
     }
 
+    /// It is about to become a connection's: nobody but who has `HOLDS` changes it.
+    pub fn with_hold(self) -> Self {
+        Self(self.0 | HOLD)
+    }
+
     pub fn with_pending(self, pending: bool) -> Self {
         Self(if pending { self.0 | PENDING } else { self.0 & !PENDING })
     }
@@ -257,7 +265,27 @@ impl Candidate {
 
     /// As another number or process has it: calls in flight, and what the kernel counted, are the first's.
     pub fn alone(self) -> Self {
-        Self(self.0 & (IN_FLIGHT - 1)).with_gate(false).with_by_kernel(false)
+        Self(self.0 & (HOLD - 1)).with_gate(false).with_by_kernel(false)
+    }
+}
+
+/// Taken by a thread that has candidates held.
+pub static HOLDS: Lock = Lock::new();
+
+/// Waits until the candidates that are held are none any more.
+#[cold]
+fn await_hold() {
+    // A child of a fork that nobody saw has them as they were, and not the thread.
+    process::refresh();
+    drop(HOLDS.acquire());
+}
+
+/// In a forked child: the thread that had it held is not here.
+pub fn let_go(fd: c_int) {
+    if is_candidate(fd)
+        && let Some(cell) = cell(fd)
+    {
+        cell.fetch_and(!HOLD, Ordering::AcqRel);
     }
 }
 
@@ -267,7 +295,8 @@ impl Candidate {
 pub struct Counts {
     messages: AtomicU16,
     kib: AtomicU16,
-    /// Bytes since it was connected, modulo 2^32: the kernel's counters tell whether they are all.
+    /// Bytes since it was connected, modulo 2^32, of several numbers together: the kernel's counters tell
+    /// whether they are all.
     pub sent: AtomicU32,
     pub received: AtomicU32,
 }
@@ -307,6 +336,13 @@ impl Counts {
 
     pub fn bytes(&self) -> u32 {
         u32::from(self.kib.load(Ordering::Relaxed)) * 1024
+    }
+
+    /// What went by another number of the same socket, which is closed.
+    pub fn take_over(&self, other: &Self) {
+        for (sum, more) in [(&self.sent, &other.sent), (&self.received, &other.received)] {
+            sum.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// It has to prove busy again.
@@ -643,6 +679,10 @@ fn replace(fd: c_int, f: impl Fn(Candidate) -> u64) -> Option<Candidate> {
         let raw = cell.load(Ordering::Acquire);
         if raw & KIND != KIND_CANDIDATE {
             return None;
+        }
+        if raw & HOLD != 0 {
+            await_hold();
+            continue;
         }
         let next = f(Candidate(raw));
         if cell.compare_exchange_weak(raw, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

@@ -19,6 +19,7 @@ mod faults;
 mod flags;
 mod footprint;
 mod given_up;
+mod halves;
 mod handed;
 mod interrupts;
 mod jumps;

@@ -1,6 +1,6 @@
 /* A connection that was busy talks seldom, and then much again: it has a channel, gives it back, and gets another
    one. Every byte is compared. How the other end waits is the first word: recv, poll, epoll or nonblocking; or peek,
-   for all that a message has, which comes in two halves. With a second word it stops once the channel is given back, once
+   for all that a message has, which comes in two halves; or copies, where both ends send by a copy of the number. With a second word it stops once the channel is given back, once
    a copy of it was closed, and once it has closed its connection: it says so, and goes on when it is told to. */
 #include <fcntl.h>
 #include <poll.h>
@@ -24,10 +24,15 @@ static void awaits(int fd, int set)
 		die("epoll_wait", 0);
 }
 
+static int sends_by(int fd)
+{
+	return strcmp(how, "copies") ? fd : dup(fd);
+}
+
 /* Sends back whatever comes. */
 static void *echoes(void *at)
 {
-	int fd = *(int *)at, set = -1;
+	int fd = *(int *)at, out = sends_by(fd), set = -1;
 	struct epoll_event event = { .events = EPOLLIN };
 	char bytes[4096];
 	ssize_t len = 1;
@@ -46,13 +51,15 @@ static void *echoes(void *at)
 		len = recv(fd, bytes, sizeof(bytes), 0);
 		if (len < 0 && errno == EAGAIN)
 			continue;
-		if (len < 0 || (len && send(fd, bytes, len, 0) != len))
+		if (len < 0 || (len && send(out, bytes, len, 0) != len))
 			die("echo", len);
 	}
+	if (out != fd)
+		close(out);
 	return NULL;
 }
 
-static void trip(int fd, unsigned number, unsigned nap_us)
+static void trip(int fd, int out, unsigned number, unsigned nap_us)
 {
 	enum { WORDS = MESSAGE / sizeof(unsigned) };
 	unsigned sent[WORDS], got[WORDS];
@@ -60,18 +67,18 @@ static void trip(int fd, unsigned number, unsigned nap_us)
 
 	for (int i = 0; i < WORDS; i++)
 		sent[i] = number * WORDS + i;
-	if (first && send(fd, sent, first, 0) != first)
+	if (first && send(out, sent, first, 0) != first)
 		die("send", number);
 	if (first)
 		usleep(nap_us);
-	if (send(fd, (char *)sent + first, MESSAGE - first, 0) != MESSAGE - first)
+	if (send(out, (char *)sent + first, MESSAGE - first, 0) != MESSAGE - first)
 		die("send", number);
 	if (recv(fd, got, sizeof(got), MSG_WAITALL) != sizeof(got) || memcmp(sent, got, sizeof(sent)))
 		die("recv", number);
 }
 
 /* Trips until `count` ends here have a ring, so many microseconds one after the other; where the library is not, a few. */
-static unsigned talks_at(int fd, unsigned number, unsigned nap_us, int count)
+static unsigned talks_at(int fd, int out, unsigned number, unsigned nap_us, int count)
 {
 	enum { TRIPS = 20, MOST = 20000 };
 
@@ -80,7 +87,7 @@ static unsigned talks_at(int fd, unsigned number, unsigned nap_us, int count)
 
 		if (is_done)
 			return number;
-		trip(fd, number++, nap_us);
+		trip(fd, out, number++, nap_us);
 		usleep(nap_us);
 	}
 	die("rings", rings());
@@ -109,14 +116,15 @@ int main(int argc, char **argv)
 	int stops = argc > 2, rounds = stops ? 1 : ROUNDS;
 	pthread_t thread;
 	unsigned number = 0;
-	int ends[2];
+	int ends[2], out;
 
 	how = argv[1];
 	opens(ends);
+	out = sends_by(ends[0]);
 	pthread_create(&thread, NULL, echoes, &ends[1]);
 	for (int round = 0; round < rounds; round++) {
-		number = talks_at(ends[0], number, 0, 2);
-		number = talks_at(ends[0], number, SELDOM_US, 0);
+		number = talks_at(ends[0], out, number, 0, 2);
+		number = talks_at(ends[0], out, number, SELDOM_US, 0);
 	}
 	if (stops) {
 		halts("given back");
@@ -126,6 +134,8 @@ int main(int argc, char **argv)
 	pthread_join(thread, NULL);
 	close(ends[0]);
 	close(ends[1]);
+	if (out != ends[0])
+		close(out);
 	if (stops)
 		halts("closed");
 	printf("all there\n");

@@ -33,6 +33,12 @@ fn that_peeks() {
     check("peek");
 }
 
+/// Under both numbers.
+#[test]
+fn that_sends_by_a_copy() {
+    check("copies");
+}
+
 #[test]
 fn that_does_not_block() {
     check("nonblocking");

@@ -3,10 +3,10 @@
 //! Storey 3: connection.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use super::Conn;
-use crate::{lock, sys, table, tcp};
+use crate::{lock, sys, table, tcp, twins};
 
 /// How the program gives up a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,9 +92,32 @@ impl Conn {
         }
     }
 
-    pub fn one_more_name(&self) {
+    /// `fd` is about to name it, too.
+    pub fn one_more_name(&self, fd: c_int) {
         self.left.store(0, Ordering::Release);
         self.fds.fetch_add(1, Ordering::Relaxed);
+        // Of several that begin to name it at once none is in the table yet.
+        let is_new = |at: &&AtomicI32| at.load(Ordering::Relaxed) < 0;
+        let is_left = |at: &&AtomicI32| !self.is_at(at.load(Ordering::Relaxed));
+        let place = self.others.iter().find(is_new).or_else(|| self.others.iter().find(is_left));
+        if let Some(place) = place {
+            place.store(fd, Ordering::Relaxed);
+        }
+    }
+
+    /// The numbers that name it in this process, `fd` first. `None`: they are too many, or change just now.
+    pub fn names(&self, fd: c_int) -> Option<impl Iterator<Item = c_int> + Clone + use<>> {
+        let mut names = [fd; twins::MOST];
+        let mut count = 1;
+        let known = [&self.fd].into_iter().chain(&self.others);
+        for at in known.map(|at| at.load(Ordering::Relaxed)) {
+            if !names[..count].contains(&at) && self.is_at(at) {
+                *names.get_mut(count)? = at;
+                count += 1;
+            }
+        }
+        let are_all = self.fds.load(Ordering::Acquire) as usize == count;
+        are_all.then_some(names.into_iter().take(count))
     }
 
     /// One descriptor less names it. False: it is the last one, and remains.

@@ -148,14 +148,12 @@ pub fn watches(fd: c_int) -> bool {
 /// Whether connection `conn` may be offered as far as sets go; if so all of its registrations
 /// are in hot lists. Under the receive lock.
 pub fn may_offer(conn: &'static Conn, fd: c_int) -> bool {
-    if conn.has_many_names() {
-        return false;
-    }
-    if !has_registrations(fd) {
+    let Some(names) = conn.names(fd) else { return false };
+    if !names.clone().any(has_registrations) {
         return true;
     }
     let Some(_registry) = REGISTRY.acquire() else { return false };
-    registration::at(fd).all(|one| {
+    names.flat_map(registration::at).all(|one| {
         let Some(set) = one.set() else { return true };
         if one.is_kernels_alone() {
             return false;

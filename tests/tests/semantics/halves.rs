@@ -1,0 +1,42 @@
+//! Connections that are read by one number and written by a copy of it: TcpStream::try_clone of Rust, dup of
+//! Ruby and Perl, Cap'n Proto. They get rings under all their numbers. In C, for threads.
+//!
+//! Holds: dup(2), fork(2), epoll(7).
+
+use yasmin_tests::lab::Knobs;
+
+use crate::c::check_all_there;
+
+#[track_caller]
+fn check(words: &[&str]) {
+    let at_once = || Knobs { promote_wait_ms: Some(20), ..Knobs::at_once() };
+    let moods = [Knobs::default(), Knobs::default().spin(0), at_once(), at_once().chaos(100, 3)];
+    check_all_there("halves", words, &moods);
+}
+
+#[test]
+fn used_in_turn() {
+    check(&["turns", "2"]);
+    check(&["turns", "4"]);
+}
+
+#[test]
+fn by_a_thread_each() {
+    check(&["threads"]);
+}
+
+#[test]
+fn in_one_edge_triggered_set() {
+    check(&["set"]);
+}
+
+#[test]
+fn closed_and_copied_again() {
+    check(&["closed"]);
+}
+
+/// As long as the child may read or write, too, they stay TCP.
+#[test]
+fn beside_a_child_that_ends() {
+    check(&["child"]);
+}
