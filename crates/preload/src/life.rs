@@ -186,8 +186,8 @@ impl Ends {
 pub fn renew(conn: &'static Conn, fd: c_int, why: Ends) {
     let saved = sys::errno();
     if let Some(names) = becomes_candidate(conn, fd, why) {
-        let others = names.filter(|&at| at != fd);
-        if others.fold(true, |are_left, at| set::numbers::leave(at) && are_left) {
+        let stays = |&at: &c_int| at != fd && !set::numbers::leave(at);
+        if names.filter(stays).count() == 0 {
             drop(forget(conn, fd, true, why == Ends::Seldom));
         }
     }

@@ -22,9 +22,9 @@ pub struct Twins {
     count: usize,
 }
 
-/// Those that have the slot, in the order of their numbers.
+/// Those that have the slot, in the order of their numbers; none where it counts one name alone.
 pub fn at(slot: usize) -> impl Iterator<Item = (c_int, Candidate)> {
-    let end = if slot == 0 { 0 } else { table::end() };
+    let end = if holders::is_sole_holder(slot) { 0 } else { table::end() };
     (0..end).filter_map(move |at| match table::kind(table::raw(at)) {
         Kind::Candidate(twin) if twin.slot() == slot => Some((at, twin)),
         _ => None,
@@ -114,8 +114,8 @@ impl Twins {
         }
     }
 
-    /// The closed entries become those of the connection at `address`, `one_more` hears of each but the first
-    /// before. False: nothing was changed, as somebody uses one of them.
+    /// The closed entries become those of the connection at `address`; before that `one_more` hears of each but the
+    /// first. False: nothing was changed, as somebody uses one of them.
     pub fn become_conn(&self, address: usize, one_more: impl Fn(c_int)) -> bool {
         let conn = table::conn_raw(address);
         if let [(at, closed)] = self.seen() {
