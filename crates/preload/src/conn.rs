@@ -44,8 +44,6 @@ pub struct Conn {
     fd: AtomicI32,
     /// How many descriptors of this process name it.
     fds: AtomicU32,
-    /// Descriptors that named it beside `fd`, and may still.
-    others: [AtomicI32; twins::MOST - 1],
     /// The broker's name for it.
     pub id: AtomicU64,
     /// The kernel's name for its socket.
@@ -55,6 +53,8 @@ pub struct Conn {
     /// Threads that watch the channel without a lock.
     pins: AtomicU32,
     next_free: AtomicPtr<Conn>,
+    /// Descriptors that named it beside `fd`, and may still.
+    others: [AtomicI32; twins::MOST - 1],
 }
 
 /// See `Conn::pin`.
