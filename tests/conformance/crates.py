@@ -1,4 +1,4 @@
-"""Rust's runtimes: their own tests, as their packages carry them, and our jobs on them."""
+"""Rust's runtimes: their own tests, as their packages carry them, and our jobs on them and on threads."""
 
 import json
 import pathlib
