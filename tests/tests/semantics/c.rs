@@ -77,16 +77,34 @@ pub fn check_all_there_with_musl(name: &str, moods: &[Knobs]) {
     check_program(name, &program, &[], moods);
 }
 
+/// Plays a test in a lab of its own, and asserts that some of its bytes went by ring. On a machine whose CPUs
+/// others want nobody watches, and nothing may be offered: where nothing went by ring it is played again.
+#[track_caller]
+pub fn by_ring<T>(knobs: &Knobs, play: impl Fn(&Lab) -> T) -> T {
+    const AGAIN: usize = 4;
+    let mut turn = 0;
+    loop {
+        let lab = Lab::new(Net::Loopback, knobs.clone());
+        let result = play(&lab);
+        let ring = lab.bytes_in_all().ring;
+        if ring > 0 || !lab.proves() || turn == AGAIN {
+            lab.assert_some_by_ring(ring);
+            return result;
+        }
+        turn += 1;
+    }
+}
+
 #[track_caller]
 fn check_program(name: &str, program: &Path, words: &[&str], moods: &[Knobs]) {
     let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
     for knobs in moods {
-        let lab = Lab::new(Net::Loopback, knobs.clone());
-        let mut process = lab.start(name, &lab.a, program, &words);
-        let line = process.next_line();
-        process.finish();
-        assert_eq!(line.as_deref(), Some("all there"), "{words:?}, {knobs:?}");
-        lab.assert_some_by_ring(lab.bytes_in_all().ring);
+        by_ring(knobs, |lab| {
+            let mut process = lab.start(name, &lab.a, program, &words);
+            let line = process.next_line();
+            process.finish();
+            assert_eq!(line.as_deref(), Some("all there"), "{words:?}, {knobs:?}");
+        });
     }
 }
 
@@ -108,14 +126,13 @@ pub fn check_as_by_tcp_with(compiler: &str, name: &str, moods: &[Knobs]) -> Vec<
         let mut process = lab.start(name, &lab.a, &program, &[]);
         let lines = std::iter::from_fn(|| process.next_line()).collect();
         process.finish();
-        lab.assert_some_by_ring(lab.bytes_in_all().ring);
         lines
     };
     let by_tcp = || play(&Lab::plain(Net::Loopback));
     let mut known = vec![by_tcp()];
     for knobs in moods {
         for turn in 0..=AGAIN {
-            let got = play(&Lab::new(Net::Loopback, knobs.clone()));
+            let got = by_ring(knobs, play);
             assert_eq!(known[0].len(), got.len(), "{knobs:?}");
             let is_known = |at: usize| known.iter().any(|lines| lines[at] == got[at]);
             let differ = (0..got.len()).filter(|&at| !is_known(at));
