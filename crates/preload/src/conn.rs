@@ -4,6 +4,7 @@
 
 pub mod names;
 pub mod parts;
+pub mod pins;
 
 use core::ffi::c_int;
 use core::sync::atomic::{self, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use crate::lock::{Guard, Taken};
 use crate::slab::{Pooled, Slab};
 use parts::{Holding, LEFT_COUNTED, LEFT_LAST, RxHalf, Settings, TxHalf};
 
-use crate::{clock, config, elsewhere, lock, pace, process, spin, sys, table, tcp, twins};
+use crate::{clock, config, elsewhere, pace, process, spin, sys, table, tcp, twins};
 
 /// Reads from the ring, or bytes in one, that an opening is worth without watching.
 const OPENING_READS: u32 = 4;
@@ -57,15 +58,6 @@ pub struct Conn {
     others: [AtomicI32; twins::MOST - 1],
 }
 
-/// See `Conn::pin`.
-pub struct Pin<'a>(&'a Conn);
-
-impl Drop for Pin<'_> {
-    fn drop(&mut self) {
-        self.0.pins.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 // SAFETY: atomics and locks only; all zero is a Conn without memory, which no table entry names.
 unsafe impl Pooled for Conn {
     fn next_free(&self) -> &AtomicPtr<Self> {
@@ -75,10 +67,6 @@ unsafe impl Pooled for Conn {
 
 /// A process that is stopped with unread bytes in its hands has this long to go on.
 const STOPPED_FOR_NS: u64 = 1_000_000_000;
-
-/// For those that watch to look up.
-const PIN_NAP_NS: i64 = 20_000;
-const PIN_NAPS: u32 = 2000;
 
 pub static POOL: Slab<Conn> = Slab::new();
 
@@ -717,20 +705,6 @@ impl Conn {
         self.holding.attacher_pid.load(Ordering::Relaxed) == process::id()
     }
 
-    /// Who watches without a lock is gone soon. False: not so, as where a handler closes what its
-    /// own thread was watching, or left that watch by a jump: the memory stays until exit. Where
-    /// there is no other thread, that is known at once.
-    pub fn await_pins(&self) -> bool {
-        for nap in 0..PIN_NAPS {
-            match self.pins.load(Ordering::SeqCst) {
-                0 => return true,
-                _ if nap == 0 && !process::has_threads() => return false,
-                pins => lock::nap(&self.pins, pins, PIN_NAP_NS),
-            }
-        }
-        false
-    }
-
     /// Parks both directions for good; what is in the rings stays readable.
     pub fn park_for_good(&self, fd: c_int) {
         self.park_rx_for_good(fd);
@@ -790,19 +764,6 @@ impl Conn {
         }
         self.note_parked(seen);
         if receiver.is_behind_tcp() { Parked::BehindTcp } else { Parked::Whole }
-    }
-
-    /// As `pin`, of one that is not in the table yet.
-    pub fn pin_fresh(&self) -> Pin<'_> {
-        self.pins.fetch_add(1, Ordering::SeqCst);
-        Pin(self)
-    }
-
-    /// Keeps the channel mapped while it is watched without a lock. `None`: it is gone.
-    pub fn pin(&self, fd: c_int) -> Option<Pin<'_>> {
-        self.pins.fetch_add(1, Ordering::SeqCst);
-        let pin = Pin(self);
-        self.is_at(fd).then_some(pin)
     }
 
     /// Whether the kernel should be asked again; at bounded intervals, so that a dead peer

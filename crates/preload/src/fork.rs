@@ -154,7 +154,7 @@ fn became_child() {
     stacks::forked();
     broker::forget_in_child();
     promote::reset();
-    table::HOLDS.reset();
+    table::ENTRIES.reset();
     handouts::forget();
     in_flight::forget_others();
     text::forked();
@@ -163,7 +163,7 @@ fn became_child() {
             // The thread that was about to close it is not here.
             Entry::Leaving => table::clear(fd),
             Entry::Candidate(_) => {
-                table::let_go(fd);
+                table::unlock(fd);
                 // Calls in flight were other threads', which are not here.
                 table::change(fd, |candidate| candidate.alone().with_pending(false));
             }

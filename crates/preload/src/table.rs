@@ -14,7 +14,7 @@
 //!           24-25 times that it was held elsewhere too   26-48 how long it is not offered (`Pause`)
 //!           49 so long unless its thread is busy   50 so long since the kernel counted another holder
 //!           51 the kernel's count decides
-//!           52 nobody met its offer   53 held: who wants to change it waits (`HOLDS`)
+//!           52 nobody met its offer   53 locked: who wants to change it waits for `ENTRIES`
 //!           54-63 calls in flight (`in_flight`)
 //! ```
 //!
@@ -63,7 +63,7 @@ const SELDOM: u64 = 1 << 49;
 const HELD: u64 = 1 << 50;
 const BY_KERNEL: u64 = 1 << 51;
 const UNMET: u64 = 1 << 52;
-const HOLD: u64 = 1 << 53;
+const LOCKED: u64 = 1 << 53;
 const IN_FLIGHT: u64 = 1 << 54;
 
 /// libc's own streams use numbers 0 to 2, by entries that nobody can get in front of.
@@ -250,9 +250,9 @@ impl Candidate {
         Self(if closed { self.0 | GATE } else { self.0 & !GATE })
     }
 
-    /// It is about to become a connection's: nobody but who has `HOLDS` changes it.
-    pub fn with_hold(self) -> Self {
-        Self(self.0 | HOLD)
+    /// It is about to become a connection's: nobody but who has `ENTRIES` changes it.
+    pub fn locked(self) -> Self {
+        Self(self.0 | LOCKED)
     }
 
     pub fn with_pending(self, pending: bool) -> Self {
@@ -265,27 +265,27 @@ impl Candidate {
 
     /// As another number or process has it: calls in flight, and what the kernel counted, are the first's.
     pub fn alone(self) -> Self {
-        Self(self.0 & (HOLD - 1)).with_gate(false).with_by_kernel(false)
+        Self(self.0 & (LOCKED - 1)).with_gate(false).with_by_kernel(false)
     }
 }
 
-/// Taken by a thread that has candidates held.
-pub static HOLDS: Lock = Lock::new();
+/// Had by the thread that locks candidates' entries.
+pub static ENTRIES: Lock = Lock::new();
 
-/// Waits until the candidates that are held are none any more.
+/// Waits until no candidate is locked.
 #[cold]
-fn await_hold() {
-    // A child of a fork that nobody saw has them as they were, and not the thread.
+fn await_unlocked() {
+    // A child of a fork that nobody saw has the entries as they were, and not the thread.
     process::refresh();
-    drop(HOLDS.acquire());
+    drop(ENTRIES.acquire());
 }
 
-/// In a forked child: the thread that had it held is not here.
-pub fn let_go(fd: c_int) {
+/// In a forked child: the thread that had it locked is not here.
+pub fn unlock(fd: c_int) {
     if is_candidate(fd)
         && let Some(cell) = cell(fd)
     {
-        cell.fetch_and(!HOLD, Ordering::AcqRel);
+        cell.fetch_and(!LOCKED, Ordering::AcqRel);
     }
 }
 
@@ -680,8 +680,8 @@ fn replace(fd: c_int, f: impl Fn(Candidate) -> u64) -> Option<Candidate> {
         if raw & KIND != KIND_CANDIDATE {
             return None;
         }
-        if raw & HOLD != 0 {
-            await_hold();
+        if raw & LOCKED != 0 {
+            await_unlocked();
             continue;
         }
         let next = f(Candidate(raw));

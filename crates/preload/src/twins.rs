@@ -70,8 +70,10 @@ impl Twins {
 
     /// One of the others that has an offer out, as it is now.
     pub fn pending_other(&self) -> Option<c_int> {
-        let is_pending = |at: &c_int| matches!(table::kind(table::raw(*at)), Kind::Candidate(twin) if twin.is_pending());
-        self.others().find(is_pending)
+        self.others().find(|at| match table::kind(table::raw(*at)) {
+            Kind::Candidate(twin) => twin.is_pending(),
+            _ => false,
+        })
     }
 
     /// Whether a call is seen to be in the kernel by one of them.
@@ -122,18 +124,18 @@ impl Twins {
             return table::swap(*at, *closed, conn);
         }
         // Handlers of this thread's do not run meanwhile: they would wait for it.
-        let Some(_guard) = table::HOLDS.acquire() else { return false };
-        let held = |closed: Candidate| closed.with_hold();
-        let is_used = |&(at, closed): &(c_int, Candidate)| !table::swap(at, closed, held(closed).0);
+        let Some(_guard) = table::ENTRIES.acquire() else { return false };
+        let is_used =
+            |&(at, closed): &(c_int, Candidate)| !table::swap(at, closed, closed.locked().0);
         if let Some(used) = self.seen().iter().position(is_used) {
             for &(at, closed) in &self.seen()[..used] {
-                table::swap(at, held(closed), closed.0);
+                table::swap(at, closed.locked(), closed.0);
             }
             return false;
         }
         self.others().for_each(one_more);
         for &(at, closed) in self.seen() {
-            table::swap(at, held(closed), conn);
+            table::swap(at, closed.locked(), conn);
         }
         true
     }

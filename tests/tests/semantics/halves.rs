@@ -3,9 +3,10 @@
 //!
 //! Holds: dup(2), fork(2), epoll(7).
 
-use yasmin_tests::lab::Knobs;
+use yasmin_tests::lab::{Folder, Knobs, Lab};
+use yasmin_tests::netns::Net;
 
-use crate::c::check_all_there;
+use crate::c::{check_all_there, compile};
 
 #[track_caller]
 fn check(words: &[&str]) {
@@ -18,6 +19,19 @@ fn check(words: &[&str]) {
 fn used_in_turn() {
     check(&["turns", "2"]);
     check(&["turns", "4"]);
+}
+
+/// More numbers than may have a ring: as by TCP.
+#[test]
+fn used_in_turn_by_many_numbers() {
+    let folder = Folder::new();
+    let program = compile(&folder, "halves", &["halves.c"], &[]);
+    for knobs in [Knobs::default(), Knobs::at_once(), Knobs::at_once().chaos(100, 3)] {
+        let lab = Lab::new(Net::Loopback, Knobs { promote_wait_ms: Some(20), ..knobs });
+        let mut process = lab.start("halves", &lab.a, &program, &["turns".into(), "6".into()]);
+        process.expect("all there");
+        process.finish();
+    }
 }
 
 #[test]
