@@ -178,6 +178,11 @@ impl Broker {
         self.clients.is_empty() && self.residues.is_empty() && !has_segments
     }
 
+    /// Whether something is done elsewhere that must not be cut off.
+    pub fn has_errands(&self) -> bool {
+        !self.errands.are_done()
+    }
+
     /// Processes that have said HELLO.
     pub fn processes(&self) -> usize {
         self.clients.values().filter(|client| client.greeted()).count()

@@ -38,6 +38,8 @@ struct Queue {
     waiting: VecDeque<Errand>,
     /// Descriptors that are not closed yet.
     unclosed: usize,
+    /// The thread is at an errand.
+    is_busy: bool,
     has_thread: bool,
     /// Of the thread, which waits for errands.
     wake: Arc<Condvar>,
@@ -148,6 +150,11 @@ impl Errands {
         }
     }
 
+    /// Whether everything is done.
+    pub fn are_done(&self) -> bool {
+        self.lock().values().all(|queue| queue.waiting.is_empty() && !queue.is_busy)
+    }
+
     /// How much of `uid` is not closed yet.
     pub fn unclosed(&self, uid: u32) -> usize {
         self.lock().get(&Whose::User(uid)).map_or(0, |queue| queue.unclosed)
@@ -157,11 +164,13 @@ impl Errands {
         let mut queues = self.lock();
         while let Some(queue) = queues.get_mut(&whose) {
             if let Some(Errand { run, is_close }) = queue.waiting.pop_front() {
+                queue.is_busy = true;
                 drop(queues);
                 run();
                 queues = self.lock();
                 if let Some(queue) = queues.get_mut(&whose) {
                     queue.unclosed -= usize::from(is_close);
+                    queue.is_busy = false;
                 }
                 continue;
             }
@@ -210,6 +219,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(errands.unclosed(1) >= 3);
+        assert!(!errands.are_done());
         let names = || errands.found().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names(), [8], "and not what waits behind the lingering ones");
         assert_eq!(std::io::Read::read(&mut pipe, &mut [0]).unwrap(), 0);
@@ -219,5 +229,24 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(names(), [7]);
+        assert!(errands.are_done());
+    }
+
+    #[test]
+    fn what_is_under_way_is_not_done() {
+        let errands = Errands::new().unwrap();
+        assert!(errands.are_done());
+        let (go_on, wait) = std::sync::mpsc::channel();
+        let (tell, begun) = std::sync::mpsc::channel();
+        errands.touch(1, move || {
+            tell.send(()).unwrap();
+            wait.recv().unwrap();
+        });
+        begun.recv().unwrap();
+        assert!(!errands.are_done());
+        go_on.send(()).unwrap();
+        while !errands.are_done() {
+            std::thread::yield_now();
+        }
     }
 }

@@ -52,6 +52,9 @@ const ENDS_MAX: usize = 1 << 18;
 /// How long no connections are taken when the system has no room for one.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
+/// How long errands have before it is looked again whether they are done.
+const ERRANDS_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const GUESTS: u64 = 2;
@@ -292,11 +295,15 @@ impl EventLoop {
             at_most(at.saturating_duration_since(now));
         }
         if let Some(limit) = self.exit_when_idle.filter(|_| self.broker.is_idle()) {
-            let idle = now.saturating_duration_since(self.idle_since);
-            if idle >= limit {
+            let mut left = limit.saturating_sub(now.saturating_duration_since(self.idle_since));
+            // The end of most errands is not told.
+            if self.broker.has_errands() {
+                left = left.max(ERRANDS_AGAIN_AFTER);
+            }
+            if left.is_zero() {
                 return None;
             }
-            at_most(limit - idle);
+            at_most(left);
         }
         Some(pause.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
