@@ -45,6 +45,8 @@ pub struct Conn {
     fd: AtomicI32,
     /// How many descriptors of this process name it.
     fds: AtomicU32,
+    /// How often in a row the connection gave its channel back before it got this one.
+    pub times_seldom: AtomicU32,
     /// The broker's name for it.
     pub id: AtomicU64,
     /// The kernel's name for its socket.
@@ -177,6 +179,7 @@ impl Conn {
         conn.is_acceptor.store(u32::from(is_acceptor), Ordering::Relaxed);
         conn.fd.store(fd, Ordering::Relaxed);
         conn.fds.store(1, Ordering::Relaxed);
+        conn.times_seldom.store(0, Ordering::Relaxed);
         conn.others.iter().for_each(|at| at.store(-1, Ordering::Relaxed));
         conn.id.store(0, Ordering::Relaxed);
         conn.cookie.store(tcp::cookie(fd).unwrap_or(0), Ordering::Relaxed);
@@ -241,6 +244,15 @@ impl Conn {
             && pace::is_slow()
             && self.shares_clock()
             && !config::is_forced()
+    }
+
+    /// How often in a row the connection gives its channel back, this time included. One that carried most of what
+    /// went over the connection meanwhile was of use.
+    pub fn times_seldom_now(&self) -> u32 {
+        let Side { rx, tx, .. } = self.side();
+        let by_tcp = rx.tcp_bytes.get() + tx.tcp_bytes.get();
+        let was_of_use = rx.ring_bytes.get() + tx.ring_bytes.get() > by_tcp;
+        1 + if was_of_use { 0 } else { self.times_seldom.load(Ordering::Relaxed) }
     }
 
     /// The receive side is offered.

@@ -239,7 +239,7 @@ fn becomes_candidate(
     let candidate = Candidate::new(!conn.is_connector()).with_again().with_slot(slot);
     let candidate = match why {
         Ends::Gone => candidate,
-        Ends::Seldom => candidate.seldom(clock::second()),
+        Ends::Seldom => candidate.seldom(clock::second(), conn.times_seldom_now()),
     };
     // By this the broker shows it from now on, and forgets it when it is closed.
     for at in names.clone() {

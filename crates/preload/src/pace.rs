@@ -22,15 +22,15 @@ thread_word! {
 pub fn note() {
     let mut begun = batch_begun::get();
     let before = begun;
-    pace::set(Pace(pace::get()).one_more(&mut begun, clock::ticks).0);
+    pace::set(Pace(pace::get()).one_more(&mut begun, clock::ticks, spin::rate).0);
     if begun != before {
         batch_begun::set(begun);
     }
 }
 
-/// Whether they come so fast that a ring would be of use.
-pub fn is_busy() -> bool {
-    Pace(pace::get()).is_busy(batch_begun::get(), clock::ticks(), spin::rate())
+/// Whether they come so fast that a ring would be of use for one that has been given back so often in a row.
+pub fn is_busy(seldom: u32) -> bool {
+    Pace(pace::get()).is_busy(seldom, batch_begun::get(), clock::ticks(), spin::rate())
 }
 
 /// Whether they come so slowly that none is.

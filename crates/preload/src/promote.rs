@@ -271,7 +271,7 @@ fn is_paused(candidate: Candidate) -> bool {
     };
     candidate.pause().is_any()
         && !candidate.is_unmet()
-        && !(candidate.is_seldom() && pace::is_busy())
+        && !(candidate.is_seldom() && pace::is_busy(candidate.times_seldom()))
         && candidate.pause().lasts(clock::second())
         && !is_let_go()
 }
@@ -453,6 +453,7 @@ fn attach(fd: c_int, handout: &Handout) -> bool {
         return true;
     };
     prepare(fd, conn);
+    conn.times_seldom.store(candidate.times_seldom(), Ordering::Relaxed);
     // Once it is in the table another thread may close it.
     let _pin = conn.pin_fresh();
     let is_alone = twins.close();

@@ -163,13 +163,19 @@ impl Candidate {
         self.0 & HELD != 0
     }
 
-    /// It gave its channel back, since it talked too seldom: it is paused unless it talks much.
-    pub fn seldom(self, second: u64) -> Self {
-        self.with_pause(Pause::longest(second), SELDOM)
+    /// It gave its channel back for the `nth` time in a row, since it talked too seldom: it is paused unless it talks
+    /// much.
+    pub fn seldom(self, second: u64, nth: u32) -> Self {
+        self.with_pause(Pause::longest(second, nth), SELDOM)
     }
 
     pub fn is_seldom(self) -> bool {
         self.0 & SELDOM != 0
+    }
+
+    /// How often in a row it did so, as far as that is counted.
+    pub fn times_seldom(self) -> u32 {
+        if self.is_seldom() { self.pause().count() } else { 0 }
     }
 
     /// It was found held elsewhere too. `None`: once too often.

@@ -16,16 +16,25 @@ const SLOW_US: u64 = 2 * FAST_US;
 const SMALL_BYTES: u64 = 4096;
 
 const COUNT_BITS: u32 = 8;
+const ROW_BITS: u32 = 8;
+const ROW_MOST: u64 = (1 << ROW_BITS) - 1;
+const TOOK_SHIFT: u32 = COUNT_BITS + ROW_BITS;
 
-/// The pace of one thread: messages counted so far (the low 8 bits), and how long the last whole batch took, in
-/// ticks. All zero is a fresh one, of which nothing is known.
+/// The pace of one thread: messages counted so far (the low 8 bits), fast batches in a row up to now (8 bits), and how
+/// long the last whole batch took, in ticks. All zero is a fresh one, of which nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace(pub u64);
 
 impl Pace {
-    /// One more message. `begun`: when the batch began; 0: not yet. `now` is asked where a batch begins.
+    /// One more message. `begun`: when the batch began; 0: not yet. `now` and `rate` are asked where a batch begins or
+    /// ends.
     #[must_use]
-    pub fn one_more(self, begun: &mut u64, now: impl Fn() -> u64) -> Self {
+    pub fn one_more(
+        self,
+        begun: &mut u64,
+        now: impl Fn() -> u64,
+        rate: impl FnOnce() -> Rate,
+    ) -> Self {
         if *begun == 0 {
             *begun = now();
         }
@@ -34,19 +43,26 @@ impl Pace {
             return Self(self.0 + 1);
         }
         let now = now();
-        let took = now.wrapping_sub(*begun).clamp(1, u64::MAX >> COUNT_BITS);
+        let took = now.wrapping_sub(*begun).clamp(1, u64::MAX >> TOOK_SHIFT);
         *begun = now;
-        Self(took << COUNT_BITS)
+        let row = if took <= fast(rate()) { (self.row() + 1).min(ROW_MOST) } else { 0 };
+        Self(took << TOOK_SHIFT | row << COUNT_BITS)
     }
 
     const fn took(self) -> u64 {
-        self.0 >> COUNT_BITS
+        self.0 >> TOOK_SHIFT
     }
 
-    /// Whether messages come fast, now as in the last batch.
-    pub const fn is_busy(self, begun: u64, now: u64, rate: Rate) -> bool {
-        let most = rate.us(FAST_US * BATCH as u64);
-        self.took() != 0 && self.took() <= most && now.wrapping_sub(begun) <= most
+    const fn row(self) -> u64 {
+        self.0 >> COUNT_BITS & ROW_MOST
+    }
+
+    /// Whether messages come fast, now as in the last batch; and in as many before that as one has to show that has
+    /// `seldom` times in a row been fast for no longer than it took to notice: twice as many for each time but the first.
+    pub const fn is_busy(self, seldom: u32, begun: u64, now: u64, rate: Rate) -> bool {
+        let batches = 1 << seldom.saturating_sub(1);
+        self.row() >= if batches < ROW_MOST { batches } else { ROW_MOST }
+            && now.wrapping_sub(begun) <= fast(rate)
     }
 
     /// Whether they come slowly: the last batch did, or the one under way has taken longer than a slow one.
@@ -54,6 +70,11 @@ impl Pace {
         let least = rate.us(SLOW_US * BATCH as u64);
         self.took() > least || now.wrapping_sub(begun) > least
     }
+}
+
+/// A fast batch takes no longer.
+const fn fast(rate: Rate) -> u64 {
+    rate.us(FAST_US * BATCH as u64)
 }
 
 /// What one direction of a connection has moved in all.
@@ -122,14 +143,14 @@ mod tests {
     fn pace(messages: u64, gap: u64) -> (Pace, u64) {
         let mut begun = 0;
         let pace = (1..=messages)
-            .fold(Pace::default(), |pace, nth| pace.one_more(&mut begun, || nth * gap));
+            .fold(Pace::default(), |pace, nth| pace.one_more(&mut begun, || nth * gap, || RATE));
         (pace, begun)
     }
 
     #[test]
     fn of_less_than_a_batch_nothing_is_known() {
         let (pace, begun) = pace(u64::from(BATCH) - 1, 1);
-        assert!(!pace.is_busy(begun, begun, RATE) && !pace.is_slow(begun, begun, RATE));
+        assert!(!pace.is_busy(1, begun, begun, RATE) && !pace.is_slow(begun, begun, RATE));
     }
 
     #[test]
@@ -139,7 +160,7 @@ mod tests {
         {
             let messages = 3 * u64::from(BATCH) + 5;
             let (pace, begun) = pace(messages, gap);
-            assert_eq!(pace.is_busy(begun, messages * gap, RATE), is_busy, "each {gap} us");
+            assert_eq!(pace.is_busy(1, begun, messages * gap, RATE), is_busy, "each {gap} us");
             assert_eq!(pace.is_slow(begun, messages * gap, RATE), is_slow, "each {gap} us");
         }
     }
@@ -148,17 +169,35 @@ mod tests {
     fn who_was_busy_long_ago_is_not() {
         let messages = u64::from(BATCH);
         let ((pace, begun), most) = (pace(messages, 20), messages * FAST_US);
-        assert!(pace.is_busy(begun, begun + most, RATE));
-        assert!(!pace.is_busy(begun, begun + most + 1, RATE));
+        assert!(pace.is_busy(1, begun, begun + most, RATE));
+        assert!(!pace.is_busy(1, begun, begun + most + 1, RATE));
         assert!(!pace.is_slow(begun, begun + 2 * most, RATE));
         assert!(pace.is_slow(begun, begun + 2 * most + 1, RATE));
     }
 
     #[test]
+    fn who_gave_back_more_often_has_to_be_busy_for_longer() {
+        for (seldom, batches) in [(1, 1), (2, 2), (3, 4), (7, 64), (8, 128)] {
+            let (before, begun) = pace(u64::from(BATCH) * (batches - 1), 20);
+            assert!(!before.is_busy(seldom, begun, begun, RATE), "{seldom}");
+            let (enough, begun) = pace(u64::from(BATCH) * batches, 20);
+            assert!(enough.is_busy(seldom, begun, begun, RATE), "{seldom}");
+            assert!(!enough.is_busy(seldom + 1, begun, begun, RATE), "{seldom}");
+        }
+        // They are counted up to a bound, and one that was not fast ends the row.
+        let (pace, mut begun) = pace(u64::from(BATCH) * 1000, 20);
+        assert!(pace.is_busy(31, begun, begun, RATE));
+        let late = begun + 1_000_000;
+        let pace = (0..BATCH).fold(pace, |pace, _| pace.one_more(&mut begun, || late, || RATE));
+        assert!(!pace.is_busy(1, begun, begun, RATE));
+    }
+
+    #[test]
     fn a_batch_that_took_very_long_does_not_spill_into_the_count() {
         let mut begun = 1;
-        let pace = (1..BATCH).fold(Pace::default(), |pace, _| pace.one_more(&mut begun, || 1));
-        let pace = pace.one_more(&mut begun, || u64::MAX);
+        let pace =
+            (1..BATCH).fold(Pace::default(), |pace, _| pace.one_more(&mut begun, || 1, || RATE));
+        let pace = pace.one_more(&mut begun, || u64::MAX, || RATE);
         assert!(pace.is_slow(begun, begun, RATE));
         assert_eq!(pace.0 & ((1 << COUNT_BITS) - 1), 0);
     }

@@ -53,10 +53,16 @@ impl Pause {
         self.0 & COUNT > LONGEST
     }
 
-    /// The longest, from this second on.
+    /// As long as any, from this second on, and the `nth`, as far as they are counted.
     #[must_use]
-    pub const fn longest(second: u64) -> Self {
-        Self(COUNT).longer(second)
+    pub const fn longest(second: u64, nth: u32) -> Self {
+        let count = if nth < COUNT { nth } else { COUNT };
+        Self(Self(COUNT).longer(second).0 & !COUNT | count)
+    }
+
+    /// How many there were, as far as they are counted.
+    pub const fn count(self) -> u32 {
+        self.0 & COUNT
     }
 
     /// Whether it goes on in this second.
