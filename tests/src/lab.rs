@@ -417,6 +417,23 @@ impl Lab {
         );
     }
 
+    /// Runs `load` until so many percent of its bytes went by ring, so often at most: how much does depends on who else
+    /// wants the CPUs. It is told which time this is, from 0 on, and says what was carried, and how many bytes there were.
+    #[track_caller]
+    pub fn assert_by_ring_of(
+        &self,
+        times: u64,
+        percent: u64,
+        mut load: impl FnMut(u64) -> (Bytes, u64),
+    ) {
+        for time in 0..times {
+            let (carried, total_bytes) = load(time);
+            if time + 1 == times || self.is_by_ring(carried, total_bytes, percent) {
+                return self.assert_by_ring(carried, total_bytes, percent);
+            }
+        }
+    }
+
     /// Asserts that the ring was used at all, where nobody can say how much.
     #[track_caller]
     pub fn assert_some_by_ring(&self, ring_bytes: u64) {

@@ -41,17 +41,15 @@ fn run(lab: &Lab, name: &str, arguments: &[&str]) -> String {
     start(lab, 1, name, arguments).run()
 }
 
-/// How often a load is run at most.
-///
-/// How much of it goes by ring depends on who else wants the CPUs: watching gives way to other
-/// programs, and a virtual machine's host takes CPUs away for milliseconds at a time.
-const ROUNDS: u32 = 10;
+/// How often a load is run at most: watching gives way to other programs, and a virtual machine's host takes CPUs away
+/// for milliseconds at a time.
+const ROUNDS: u64 = 10;
 
 /// Runs `load` until a good part of its bytes went by ring. It says how many it moved at least.
 #[track_caller]
 fn assert_much_by_ring(lab: &Lab, what: &str, mut load: impl FnMut() -> u64) {
-    let mut carried = Bytes::default();
-    for _ in 0..ROUNDS {
+    lab.assert_by_ring_of(ROUNDS, SHARE, |_| {
+        let mut carried = Bytes::default();
         // The counters of a connection are added when the broker sees it close.
         wait_for(lab, what, |status| status.connections.is_empty());
         let before = lab.bytes_in_all();
@@ -65,11 +63,8 @@ fn assert_much_by_ring(lab: &Lab, what: &str, mut load: impl FnMut() -> u64) {
             status.connections.is_empty() && carried.ring + carried.tcp >= at_least_bytes
         });
         eprintln!("{what}: {carried:?}");
-        if lab.is_by_ring(carried, carried.ring + carried.tcp, SHARE) {
-            return;
-        }
-    }
-    lab.assert_by_ring(carried, carried.ring + carried.tcp, SHARE);
+        (carried, carried.ring + carried.tcp)
+    });
 }
 
 /// A good part, in percent.

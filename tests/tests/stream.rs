@@ -26,21 +26,14 @@ fn seeds() -> impl Iterator<Item = u64> {
     (0..number("YASMIN_TEST_ROUNDS", 1)).map(move |round| first + 1000 * round)
 }
 
-/// How often a load is run at most, each time with other bytes: how much of it goes by ring depends on who else wants
-/// the CPUs.
+/// How often a load is run at most.
 const TIMES: u64 = 3;
 
-/// Runs `load` with every seed until so many percent of its bytes went by ring. It says what did, and how many there were.
+/// Runs `load` with every seed, each time with other bytes.
 #[track_caller]
 fn assert_by_ring(lab: &Lab, percent: u64, mut load: impl FnMut(u64) -> (Bytes, u64)) {
     for seed in seeds() {
-        for time in 0..TIMES {
-            let (carried, total_bytes) = load(seed + 100 * time);
-            if time + 1 == TIMES || lab.is_by_ring(carried, total_bytes, percent) {
-                lab.assert_by_ring(carried, total_bytes, percent);
-                break;
-            }
-        }
+        lab.assert_by_ring_of(TIMES, percent, |time| load(seed + 100 * time));
     }
 }
 

@@ -58,7 +58,8 @@ impl Pace {
     }
 
     /// Whether messages come fast, now as in the last batch; and in as many before that as one has to show that has
-    /// `seldom` times in a row been fast for no longer than it took to notice: twice as many for each time but the first.
+    /// `seldom` times in a row been fast for no longer than it took to notice: twice as many for each time but the
+    /// first.
     pub const fn is_busy(self, seldom: u32, begun: u64, now: u64, rate: Rate) -> bool {
         let batches = 1 << seldom.saturating_sub(1);
         self.row() >= if batches < ROW_MOST { batches } else { ROW_MOST }
