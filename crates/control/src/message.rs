@@ -64,9 +64,9 @@ pub enum ToBroker {
     /// First message of a process. `comm` is for display only; the pid comes from the socket.
     Hello { version: u32, comm: [u8; COMM_BYTES] },
     /// This end proves busy.
-    /// `id` is the process's own name for the connection, never used twice. `is_handed`: the
-    /// process got the socket from another one, and does not know who else holds it.
-    Offer { id: u64, role: Role, is_handed: bool, socket: Socket },
+    /// `id` is the process's own name for the connection, never used twice. `holders`: by how many numbers this process
+    /// names a socket that it got from another one, not knowing who else holds it; 0 where it knows.
+    Offer { id: u64, role: Role, holders: u8, socket: Socket },
     /// The end is closed, or its offer withdrawn. `goes_on`: it gave the channel back, and the connection goes on
     /// by TCP; its peer is told by `gone` in its side page.
     Release { id: u64, goes_on: bool },
@@ -249,8 +249,8 @@ const RESIDUE: u32 = 109;
 const SEND: u32 = 110;
 const COUNTED: u32 = 116;
 
-/// In OFFER, beside the role.
-const HANDED: u32 = 1 << 31;
+/// In OFFER: the role stands below.
+const HOLDERS_SHIFT: u32 = 24;
 
 /// The fields of a message before they have a meaning.
 struct Fields {
@@ -325,8 +325,8 @@ impl ToBroker {
                 out[32..32 + COMM_BYTES].copy_from_slice(&comm);
                 out
             }
-            Self::Offer { id, role, is_handed, socket } => {
-                let rest = role as u32 | if is_handed { HANDED } else { 0 };
+            Self::Offer { id, role, holders, socket } => {
+                let rest = role as u32 | u32::from(holders) << HOLDERS_SHIFT;
                 socket.encode(OFFER, socket.number, id, rest)
             }
             Self::Stays { role, reason, socket } => {
@@ -372,8 +372,8 @@ impl ToBroker {
             }
             OFFER => Self::Offer {
                 id: fields.id,
-                role: Role::decode((fields.c >> 32) as u32 & !HANDED)?,
-                is_handed: (fields.c >> 32) as u32 & HANDED != 0,
+                role: Role::decode((fields.c >> 32) as u32 & ((1 << HOLDERS_SHIFT) - 1))?,
+                holders: (fields.c >> (32 + HOLDERS_SHIFT)) as u8,
                 socket: Socket::decode(fields.a, &fields, raw),
             },
             STAYS => Self::Stays {

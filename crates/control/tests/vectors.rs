@@ -81,7 +81,7 @@ fn to_broker(case: &Value) -> ToBroker {
         "offer" => ToBroker::Offer {
             id: hex(case, "id"),
             role: role(case),
-            is_handed: case["handed"].as_bool().unwrap_or(false),
+            holders: case["holders"].as_u64().unwrap_or(0) as u8,
             socket: socket(case),
         },
         "stays" => ToBroker::Stays { role: role(case), reason: reason(case), socket: socket(case) },

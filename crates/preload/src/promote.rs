@@ -242,7 +242,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         return;
     }
     let Some(id) = becomes_pending(fd, &twins) else { return };
-    if !broker::offer(fd, id, candidate) {
+    if !broker::offer(fd, id, candidate, twins.count()) {
         start_over(fd);
         return;
     }

@@ -55,6 +55,10 @@ impl Twins {
         self.seen().iter().map(|(at, _)| *at)
     }
 
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
     pub fn others(&self) -> impl Iterator<Item = c_int> {
         self.numbers().skip(1)
     }

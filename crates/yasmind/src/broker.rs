@@ -279,9 +279,8 @@ impl Broker {
             Ok(ToBroker::Keep) if !greeted => self.keep(token, &mut fds, now).and(Err(Gone)),
             Ok(ToBroker::Claim { socket, .. }) if !greeted => self.claim(token, &socket),
             Ok(ToBroker::Count { number, .. }) if !greeted => self.count(token, number),
-            Ok(ToBroker::Offer { id, role, is_handed, socket }) if greeted => {
-                let allowed = if is_handed { ends::held_once } else { Ok };
-                self.offered(token, id, role, &socket, allowed, now)
+            Ok(ToBroker::Offer { id, role, holders, socket }) if greeted => {
+                self.offered(token, id, role, &socket, holders, now)
             }
             Ok(ToBroker::Stays { role, reason, socket }) if greeted => {
                 self.stays(token, role, reason, &socket, now);

@@ -170,10 +170,10 @@ fn what_is_no_connection_is_declined() {
     // A number that nothing has, and another socket's cookie.
     let (a, b) = tcp_pair("127.0.0.1:0");
     let socket = Socket { number: 1_000_000, ..support::named(&a) };
-    client.send(ToBroker::Offer { id: 3, role: Role::Connector, is_handed: false, socket });
+    client.send(ToBroker::Offer { id: 3, role: Role::Connector, holders: 0, socket });
     assert_eq!(client.declined(), (3, Decline::NotTcp));
     let socket = Socket { cookie: support::named(&b).cookie, ..support::named(&a) };
-    client.send(ToBroker::Offer { id: 4, role: Role::Connector, is_handed: false, socket });
+    client.send(ToBroker::Offer { id: 4, role: Role::Connector, holders: 0, socket });
     assert_eq!(client.declined(), (4, Decline::NotTcp));
 }
 

@@ -424,32 +424,13 @@ fn reused_addresses_do_not_pair_with_the_old_offer() {
     }
 }
 
-/// Of what came from another process the kernel says who else holds it.
-#[test]
-fn what_was_handed_over_is_paired_once_it_is_held_once() {
-    if !is_root("what_was_handed_over_is_paired_once_it_is_held_once") {
-        return;
-    }
-    let broker = Broker::start(&[]);
-    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
-    let (a, b) = (broker.client(), broker.client());
-    a.offer(1, Role::Connector, &connector);
-    let copy = acceptor.try_clone().unwrap();
-    b.offer_handed(2, Role::Acceptor, &acceptor);
-    assert_eq!(b.declined(), (2, Decline::Shared));
-    // A message that carries it holds it too.
-    let (first, second) = std::os::unix::net::UnixStream::pair().unwrap();
-    support::pass(&first, &copy);
-    drop(copy);
-    b.offer_handed(3, Role::Acceptor, &acceptor);
-    assert_eq!(b.declined(), (3, Decline::Shared));
-    drop((first, second));
-    // As above: a program that starts may hold it for a moment more.
+/// Offers the end until it is paired. A program that another test starts may hold the socket for a moment more.
+fn paired_at_last(client: &Client, acceptor: &TcpStream, holders: u8) {
     let mut id = 3;
     wait_until("paired", || {
         id += 1;
-        b.offer_handed(id, Role::Acceptor, &acceptor);
-        match b.receive().0 {
+        client.offer_handed(id, Role::Acceptor, acceptor, holders);
+        match client.receive().0 {
             FromBroker::Decline { reason, .. } => {
                 assert_eq!(reason, Decline::Shared);
                 false
@@ -461,11 +442,54 @@ fn what_was_handed_over_is_paired_once_it_is_held_once() {
             other => panic!("{other:?}"),
         }
     });
+}
+
+/// By as many numbers as the process says, no more and no fewer.
+#[test]
+fn what_was_handed_over_and_has_two_numbers_is_paired() {
+    if !is_root("what_was_handed_over_and_has_two_numbers_is_paired") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+    let (a, b) = (broker.client(), broker.client());
+    a.offer(1, Role::Connector, &connector);
+    let copy = acceptor.try_clone().unwrap();
+    for (id, holders) in [(2, 1), (3, 3)] {
+        b.offer_handed(id, Role::Acceptor, &acceptor, holders);
+        assert_eq!(b.declined(), (id, Decline::Shared));
+    }
+    paired_at_last(&b, &acceptor, 2);
+    assert_eq!(a.channel().id, 1);
+    drop(copy);
+}
+
+/// Of what came from another process the kernel says who else holds it.
+#[test]
+fn what_was_handed_over_is_paired_once_it_is_held_once() {
+    if !is_root("what_was_handed_over_is_paired_once_it_is_held_once") {
+        return;
+    }
+    let broker = Broker::start(&[]);
+    let (connector, acceptor) = tcp_pair("127.0.0.1:0");
+    let (a, b) = (broker.client(), broker.client());
+    a.offer(1, Role::Connector, &connector);
+    let copy = acceptor.try_clone().unwrap();
+    b.offer_handed(2, Role::Acceptor, &acceptor, 1);
+    assert_eq!(b.declined(), (2, Decline::Shared));
+    // A message that carries it holds it too.
+    let (first, second) = std::os::unix::net::UnixStream::pair().unwrap();
+    support::pass(&first, &copy);
+    drop(copy);
+    b.offer_handed(3, Role::Acceptor, &acceptor, 1);
+    assert_eq!(b.declined(), (3, Decline::Shared));
+    drop((first, second));
+    paired_at_last(&b, &acceptor, 1);
     assert_eq!(a.channel().id, 1);
     // Nobody counts without BPF.
     let broker = Broker::start(&["--no-bpf"]);
     let (_connector, acceptor) = tcp_pair("127.0.0.1:0");
     let client = broker.client();
-    client.offer_handed(1, Role::Acceptor, &acceptor);
+    client.offer_handed(1, Role::Acceptor, &acceptor, 1);
     assert_eq!(client.declined(), (1, Decline::NoProof));
 }

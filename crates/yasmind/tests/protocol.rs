@@ -17,8 +17,7 @@ const NONE: Socket = {
     let end = Endpoint { address: [0; 16], port: 0 };
     Socket { number: 1_000_000, cookie: 1, local: end, peer: end }
 };
-const OFFER: ToBroker =
-    ToBroker::Offer { id: 1, role: Role::Acceptor, is_handed: false, socket: NONE };
+const OFFER: ToBroker = ToBroker::Offer { id: 1, role: Role::Acceptor, holders: 0, socket: NONE };
 
 #[test]
 fn another_version_is_refused() {
@@ -216,7 +215,7 @@ fn who_does_not_read_is_not_read_from() {
     let mut sent = 0;
     for id in 0..100_000 {
         let offer =
-            ToBroker::Offer { id, role: Role::Connector, is_handed: false, socket: NONE }.encode();
+            ToBroker::Offer { id, role: Role::Connector, holders: 0, socket: NONE }.encode();
         if client.send_raw(&offer, &[]).is_err() {
             std::thread::sleep(Duration::from_millis(20));
             if client.send_raw(&offer, &[]).is_err() {

@@ -35,7 +35,7 @@ impl Broker {
         id: u64,
         role: Role,
         socket: &Socket,
-        allowed: fn(Facts) -> Result<Facts, Decline>,
+        holders: u8,
         now: Instant,
     ) -> Result<(), Gone> {
         let (serial, ends) = (self.name(), self.ends.len());
@@ -58,7 +58,8 @@ impl Broker {
         client.ends.insert(id, serial);
         user.ends += 1;
         self.ends.insert(serial, OfferedEnd { client: token, id, role, state: EndState::Between });
-        let facts = self.look(token, socket).and_then(connected).and_then(allowed);
+        let facts = self.look(token, socket).and_then(connected);
+        let facts = facts.and_then(|facts| held_by(holders, facts));
         self.found(serial, role, facts, now);
         Ok(())
     }
@@ -414,11 +415,12 @@ impl Broker {
 }
 
 /// Of a socket that a process got from another one: whoever holds it besides would read and write
-/// past the ring. The kernel's count of references says so, of which this process has one. Without
-/// BPF nobody says.
-pub(super) fn held_once(facts: Facts) -> Result<Facts, Decline> {
+/// past the ring. The kernel's count of references says so, of which this process has as many as it says. Without
+/// BPF nobody says. `holders` 0: the process knows.
+fn held_by(holders: u8, facts: Facts) -> Result<Facts, Decline> {
     match facts.references {
-        Some(1) => Ok(facts),
+        _ if holders == 0 => Ok(facts),
+        Some(references) if references == u64::from(holders) => Ok(facts),
         Some(_) => Err(Decline::Shared),
         None => Err(Decline::NoProof),
     }

@@ -259,12 +259,12 @@ impl Client {
     }
 
     pub fn offer(&self, id: u64, role: Role, socket: impl AsFd) {
-        self.send(ToBroker::Offer { id, role, is_handed: false, socket: named(socket) });
+        self.send(ToBroker::Offer { id, role, holders: 0, socket: named(socket) });
     }
 
-    /// Of a socket that this process got from another one.
-    pub fn offer_handed(&self, id: u64, role: Role, socket: impl AsFd) {
-        self.send(ToBroker::Offer { id, role, is_handed: true, socket: named(socket) });
+    /// Of a socket that this process got from another one, and has by so many numbers.
+    pub fn offer_handed(&self, id: u64, role: Role, socket: impl AsFd, holders: u8) {
+        self.send(ToBroker::Offer { id, role, holders, socket: named(socket) });
     }
 
     /// All parts of the status; `None` when the broker has hung up.
