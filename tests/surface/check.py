@@ -40,8 +40,7 @@ OTHERWISE = re.compile(
 
 # Names that are left alone, by reason.
 LEFT = {
-    "streams: libc's own, of files it opened, of numbers 0 to 2, which get no ring, or of fdopen, "
-    "which is the library's": """
+    "streams: they read, write and close by functions of the library's": """
         fcloseall fread fread_unlocked fwrite fwrite_unlocked pclose
         printf fprintf vprintf vfprintf __printf_chk __fprintf_chk __vprintf_chk __vfprintf_chk
         __fread_chk __fread_unlocked_chk putspent popen register_printf_function
@@ -60,17 +59,17 @@ LEFT = {
         aio_cancel aio_cancel64 aio_error aio_error64 aio_fsync aio_fsync64 aio_init aio_return
         aio_return64 aio_suspend aio_suspend64
     """,
-    "forks with the handlers that the library registered": "fork __fork forkpty daemon __libc_fork",
+    "forks with the handlers that the library registered": "fork __fork __libc_fork",
     "sockets of libc's own, which the library never heard of": """
         __res_nsend res_nsend __res_send res_send __res_nclose __res_iclose res_nclose rexec
         rexec_af rcmd rcmd_af rresvport closelog syslog svc_sendreply __rpc_thread_svc_fdset
         svc_fdset svc_pollfd __rpc_thread_svc_pollfd __rpc_thread_svc_max_pollfd svc_getreq_poll
         svcudp_bufcreate clnttcp_create clntudp_create svc_getreqset
     """,
-    "SunRPC for programs linked long ago; what inetd gave them is number 0": """
+    "SunRPC for programs linked long ago: what they move nobody counts, so such a socket gets no ring": """
         svcfd_create svcunixfd_create
     """,
-    "a terminal": "login_tty openpty ttyname isastream tcsendbreak",
+    "a terminal": "openpty ttyname isastream tcsendbreak",
     "in the child alone": """
         posix_spawn_file_actions_adddup2 posix_spawn_file_actions_addclose
         posix_spawn_file_actions_addclosefrom_np posix_spawn_file_actions_addopen

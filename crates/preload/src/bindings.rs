@@ -8,8 +8,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::object::{Dynamic, Header, PT_GNU_RELRO, PT_LOAD};
-use crate::sys::call;
+use crate::object::{self, Dynamic, Header, PT_LOAD};
 
 const DT_PLTRELSZ: usize = 2;
 const DT_RELA: usize = 7;
@@ -19,10 +18,6 @@ const DT_JMPREL: usize = 23;
 const R_X86_64_64: u64 = 1;
 const R_X86_64_GLOB_DAT: u64 = 6;
 const R_X86_64_JUMP_SLOT: u64 = 7;
-
-const PAGE: usize = 4096;
-const PROT_READ: usize = 1;
-const PROT_WRITE: usize = 2;
 
 /// Elf64_Rela.
 #[repr(C)]
@@ -83,26 +78,9 @@ pub unsafe fn turn(base: usize, headers: &[Header]) -> bool {
             .and_then(|name| own.definition(name));
         let Some(entry) = entry else { continue };
         // SAFETY: as above.
-        if !unsafe { put(slot, entry, base, headers) } {
+        if !unsafe { object::put(&[(slot, entry)], base, headers) } {
             return false;
         }
     }
     true
-}
-
-/// # Safety
-/// A slot of the object's.
-unsafe fn put(slot: *mut usize, entry: usize, base: usize, headers: &[Header]) -> bool {
-    let is_sealed =
-        |header: &Header| header.kind == PT_GNU_RELRO && header.is_around(base, slot as usize);
-    let page = slot as usize & !(PAGE - 1);
-    // SAFETY: the page of the slot, which stays readable.
-    let protect = |rights: usize| unsafe { call!(mprotect, page, PAGE, rights) } == 0;
-    let is_sealed = headers.iter().any(is_sealed);
-    if is_sealed && !protect(PROT_READ | PROT_WRITE) {
-        return false;
-    }
-    // SAFETY: the caller vouches for it; whoever calls by it meanwhile calls the one or the other.
-    unsafe { slot.write_volatile(entry) };
-    !is_sealed || protect(PROT_READ)
 }

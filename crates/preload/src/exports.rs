@@ -13,6 +13,7 @@ mod lookup;
 mod mapping;
 pub mod program;
 mod signal;
+pub mod stdio;
 mod stream;
 mod uring;
 mod wait;

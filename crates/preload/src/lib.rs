@@ -82,7 +82,7 @@ mod sites;
 mod slab;
 mod spin;
 mod stacks;
-mod stdio;
+mod streams;
 mod sys;
 mod table;
 mod tcp;
@@ -135,6 +135,7 @@ extern "C" fn init(
     config::read(environment);
     clock::calibrate();
     text::start();
+    exports::stdio::start();
     go::start();
     alone::start();
     direct::start();
@@ -142,6 +143,9 @@ extern "C" fn init(
     fork::start();
     barrier::start();
     residue::adopt();
+    if streams::hides(0) {
+        options::leave_to_stream(0);
+    }
     if bare::is_blind() {
         handover::nobody_reads();
         return;

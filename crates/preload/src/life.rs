@@ -11,7 +11,9 @@ use crate::conn::names::Goes;
 use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
 use crate::table::Candidate;
-use crate::{broker, clock, handouts, holders, process, residue, set, sys, table, tcp, twins};
+use crate::{
+    broker, clock, handouts, holders, process, residue, set, streams, sys, table, tcp, twins,
+};
 
 /// The program closes `fd`, which still is in the table. Afterwards it is not, and with
 /// the last one the channel is unmapped.
@@ -348,27 +350,25 @@ pub fn counts_once_more(fd: c_int) -> Option<usize> {
     Some(slot)
 }
 
-/// `to` names the socket of the candidate at `from`, too. They get a channel together. False: it is no candidate any more.
+/// `to` names the socket of the candidate at `from`, too. They get a channel together: one that comes finds the names
+/// that there are then. False: it is no candidate any more.
 pub fn duplicated(from: c_int, to: c_int) -> bool {
-    // libc's own streams use the lowest numbers; such a one counts for good, and no channel can come. Else one that
-    // comes finds the names that there are then.
-    let is_streams = to <= table::LAST_OF_STDIO;
-    let stop = |candidate: Candidate| candidate.with_pending(candidate.is_pending() && !is_streams);
+    let is_hidden = streams::hides(to);
+    let stop = |candidate: Candidate| candidate.with_pending(candidate.is_pending() && !is_hidden);
     let Some(candidate) = table::change(from, stop) else { return false };
-    if is_streams {
+    if is_hidden {
+        // No channel can come.
         took_offer_back(from, candidate);
     }
     let Some(slot) = counts_once_more(from) else {
         return !matches!(entry::get(from), Entry::Conn(_));
     };
-    if !is_streams {
-        let candidate = candidate.alone().with_pending(false).with_slot(slot);
-        // The name that it is shown by goes with it: an earlier one of this number may be that of an end that lives.
-        if let (Some(name), Some(copy)) = (table::offer(from), table::offer_of_any(to)) {
-            copy.store(name.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        table::set_candidate(to, candidate);
+    let candidate = candidate.alone().with_pending(false).with_slot(slot);
+    // The name that it is shown by goes with it: an earlier one of this number may be that of an end that lives.
+    if let (Some(name), Some(copy)) = (table::offer(from), table::offer_of_any(to)) {
+        copy.store(name.load(Ordering::Relaxed), Ordering::Relaxed);
     }
+    table::set_candidate(to, candidate);
     true
 }
 

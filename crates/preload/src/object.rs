@@ -5,6 +5,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::sys::call;
 use crate::{bare, real};
 
 #[derive(Clone, Copy)]
@@ -223,6 +224,51 @@ pub fn nth(before: usize) -> Option<Object> {
     let mut walk = Walk(before, None);
     each(visit, (&raw mut walk).cast());
     walk.1
+}
+
+/// The object that has something loaded at `address`.
+pub fn around(address: usize) -> Option<Object> {
+    struct Walk(usize, Option<Object>);
+    unsafe extern "C" fn visit(object: *const Object, _: usize, walk: *mut c_void) -> c_int {
+        // SAFETY: a walk of ours, and an object that the linker shows.
+        let (walk, object) = unsafe { (&mut *walk.cast::<Walk>(), *object) };
+        // SAFETY: as above.
+        let is_it = unsafe { object.headers() }.iter().any(|one| one.holds(object.base, walk.0));
+        if is_it {
+            walk.1 = Some(object);
+        }
+        c_int::from(is_it)
+    }
+    let mut walk = Walk(address, None);
+    each(visit, (&raw mut walk).cast());
+    walk.1
+}
+
+/// Puts a word into each slot, which the dynamic linker may have made read-only. False: they may not be written.
+///
+/// # Safety
+/// Slots of the object's that is loaded at `base`, near each other.
+pub unsafe fn put(words: &[(*mut usize, usize)], base: usize, headers: &[Header]) -> bool {
+    const PAGE: usize = 4096;
+    const PROT_READ: usize = 1;
+    const PROT_WRITE: usize = 2;
+    let slots = || words.iter().map(|(slot, _)| *slot as usize);
+    let (Some(first), Some(last)) = (slots().min(), slots().max()) else { return true };
+    let is_sealed = headers.iter().any(|one| {
+        one.kind == PT_GNU_RELRO && one.is_around(base, first) && one.is_around(base, last)
+    });
+    let begin = first & !(PAGE - 1);
+    let len = (last & !(PAGE - 1)) + PAGE - begin;
+    // SAFETY: the pages of the slots, which stay readable.
+    let protect = |rights: usize| unsafe { call!(mprotect, begin, len, rights) } == 0;
+    if is_sealed && !protect(PROT_READ | PROT_WRITE) {
+        return false;
+    }
+    for (slot, word) in words {
+        // SAFETY: the caller vouches for it; whoever calls by it meanwhile calls the one or the other.
+        unsafe { slot.write_volatile(*word) };
+    }
+    !is_sealed || protect(PROT_READ)
 }
 
 fn debug<'a>() -> Option<&'a Debug> {

@@ -12,7 +12,7 @@ use crate::life::Rest;
 use crate::sys::{self, EINVAL, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_NODELAY, call};
 use crate::{
     broker, elsewhere, filter, guest, handouts, handover, life, memory, process, real, recv,
-    residue, set, settings, table, tcp,
+    residue, set, settings, streams, table, tcp,
 };
 
 /// # Safety
@@ -371,7 +371,12 @@ pub fn duplicated(from: c_int, to: c_int) {
                 Err(Unlocked::Gone) => return duplicated(from, to),
                 Err(Unlocked::Reentered) => entry::name(conn, to),
             }
-            leave_to_stdio(conn, to);
+            if streams::hides(to) {
+                conn.park_tx_for_good(to);
+                if to == 0 {
+                    leave_to_stream(to);
+                }
+            }
         }
         Entry::Candidate(_) if !life::duplicated(from, to) => duplicated(from, to),
         Entry::Set(set) => set::numbers::named(set, to),
@@ -398,12 +403,13 @@ pub fn copied(to: c_int) {
     sys::set_errno(saved);
 }
 
-/// libc's own streams use numbers 0 to 2 by entries that nobody can get in front of.
-fn leave_to_stdio(conn: &Conn, to: c_int) {
-    match to {
-        0 => conn.park_rx_for_good(to),
-        1 | 2 => conn.park_tx_for_good(to),
-        _ => {}
+/// A stream of libc's reads `fd` unseen (`streams`): TCP from now on. It would read on behind what is unread in a ring.
+pub fn leave_to_stream(fd: c_int) {
+    life::leave_to_others(fd);
+    if let Entry::Conn(conn) = entry::get(fd)
+        && !life::retires_drained(conn, fd)
+    {
+        tcp::reset(fd);
     }
 }
 
@@ -441,6 +447,12 @@ fn forget(fd: c_int, goes: Goes) -> Option<Rest> {
 /// # Safety
 /// As libc's close.
 pub unsafe fn close(fd: c_int) -> c_int {
+    // SAFETY: the program's own argument.
+    close_by(fd, || unsafe { real::close(fd) })
+}
+
+/// By `kernel`.
+pub fn close_by(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     if matches!(entry::get(fd), Entry::Own) {
         // The program closes what it never opened, as daemons do in a loop.
         sys::set_errno(sys::EBADF);
@@ -448,8 +460,7 @@ pub unsafe fn close(fd: c_int) -> c_int {
     }
     let is_stream = matches!(entry::get(fd), Entry::Conn(_) | Entry::Candidate(_));
     let rest = goes(fd, Goes::Closed);
-    // SAFETY: the program's own argument.
-    let ret = unsafe { real::close(fd) };
+    let ret = kernel();
     if is_stream {
         table::has_left(fd);
         elsewhere::note_step();

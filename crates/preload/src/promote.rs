@@ -16,7 +16,7 @@ use crate::table::{self, Candidate};
 use crate::twins::{self, Twins};
 use crate::{
     clock, config, handouts, handover, holders, in_flight, life, offer, pace, process, residue,
-    set, settings, tcp, text,
+    set, settings, streams, tcp, text,
 };
 
 /// Of several threads one offers a candidate.
@@ -68,20 +68,18 @@ pub fn enter_sandbox() {
     sys::set_errno(saved);
 }
 
-/// A connection of this process's begins, or was accepted. Numbers 0 to 2 are left to TCP: libc's
-/// own streams read and write them, by entries that nobody can get in front of.
+/// A connection of this process's begins, or was accepted.
 pub fn begin(fd: c_int, is_acceptor: bool) {
     broker::pays_up();
-    if fd > table::LAST_OF_STDIO && !process::has_left_rings() {
+    if !process::has_left_rings() {
         table::set_candidate(fd, Candidate::new(is_acceptor));
     }
 }
 
-/// This process got a TCP socket from another one, over a Unix socket or an exec, and has it under
-/// this number alone. Only the broker can tell whether somebody else still holds it; what went over
-/// it before, and which end it is, the kernel tells.
+/// This process got a TCP socket from another one, over a Unix socket or an exec. Only the broker can tell whether
+/// somebody else still holds it; what went over it before, and which end it is, the kernel tells.
 pub fn begin_handed(fd: c_int) {
-    if fd <= table::LAST_OF_STDIO || table::raw(fd) != 0 || process::has_left_rings() {
+    if table::raw(fd) != 0 || process::has_left_rings() {
         return;
     }
     if let Some(history) = tcp::history(fd) {
@@ -91,7 +89,7 @@ pub fn begin_handed(fd: c_int) {
 }
 
 /// When the library is loaded: what the program before left open. Servers hand a connection to the
-/// program that serves it at a low number.
+/// program that serves it at a low number, or as its standard input and output.
 pub fn begin_inherited() {
     const NUMBERS: usize = 64;
     const POLLNVAL: i16 = 0x20;
@@ -102,8 +100,22 @@ pub fn begin_inherited() {
     // SAFETY: an array of ours; a timeout of 0.
     unsafe { call!(poll, numbers.as_mut_ptr(), NUMBERS, 0) };
     for one in numbers.iter().filter(|one| one.revents & POLLNVAL == 0) {
-        begin_handed(one.fd);
+        if !is_another_number(one.fd) {
+            begin_handed(one.fd);
+        }
     }
+}
+
+/// `fd` was inherited. Whether it names a socket that was, too, by a lower number.
+fn is_another_number(fd: c_int) -> bool {
+    // Most processes have no candidate yet, and no system call is made for them.
+    let others = || (0..fd.min(table::end())).filter(|&at| table::is_candidate(at));
+    if table::raw(fd) != 0 || others().next().is_none() {
+        return false;
+    }
+    let Some(own) = tcp::cookie(fd) else { return false };
+    let first = others().find(|&at| tcp::cookie(at) == Some(own));
+    first.is_some_and(|first| life::duplicated(first, fd))
 }
 
 /// A call on a candidate ended, and is counted: it may have proven busy, or its channel may be there.
@@ -184,7 +196,7 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     if candidate.is_pending() || process::is_borrowed() {
         return;
     }
-    if is_paused(candidate) {
+    if is_paused(candidate) || streams::hides(fd) {
         start_over(fd);
         return;
     }

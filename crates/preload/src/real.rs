@@ -73,6 +73,23 @@ pub fn testcancel() {
     }
 }
 
+static FREE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Gives back what a function of libc's allocated for its caller: by the program's own `free`, as its malloc is called.
+pub fn free(memory: *mut c_void) {
+    let mut at = FREE.load(Ordering::Relaxed);
+    if at.is_null() {
+        at = anywhere(b"free\0");
+        FREE.store(at, Ordering::Relaxed);
+    }
+    if !at.is_null() {
+        // SAFETY: `free` of the malloc that it is from.
+        unsafe {
+            core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(at)(memory)
+        }
+    }
+}
+
 static SETCANCELSTATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static SETCANCELTYPE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -247,6 +264,9 @@ entries! {
     epoll_pwait(set: c_int, events: *mut EpollEvent, max: c_int, timeout: c_int, mask: *const c_void) -> c_int;
     epoll_pwait2(set: c_int, events: *mut EpollEvent, max: c_int, timeout: *const TimeSpec, mask: *const c_void) -> c_int;
     fileno(stream: *mut c_void) -> c_int;
+    fflush(stream: *mut c_void) -> c_int;
+    vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
+    __vasprintf_chk(text: *mut *mut c_char, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;
     kill(process: c_int, signal: c_int) -> c_int;
     sigqueue(process: c_int, signal: c_int, value: *mut c_void) -> c_int;

@@ -671,20 +671,6 @@ pub fn inquiry(conn: &'static Conn, fd: c_int) -> c_int {
     }
 }
 
-/// Bytes up to the last one in the ring: those there, and those that TCP has before them.
-pub fn unread_at(conn: &'static Conn, fd: c_int) -> usize {
-    let Ok(_rx) = conn.lock_rx(fd) else { return 0 };
-    let receiver = conn.receiver();
-    let in_ring = || receiver.unread_bytes() as usize;
-    match receiver.look(|| conn.read_position()) {
-        Ok(View::TcpUpTo { limit_bytes }) => {
-            in_ring().saturating_add(usize::try_from(limit_bytes).unwrap_or(usize::MAX))
-        }
-        Ok(_) => in_ring(),
-        Err(_) => 0,
-    }
-}
-
 /// Ring bytes that are unread.
 pub fn ring_unread(conn: &'static Conn, fd: c_int) -> c_int {
     ring_counts(conn, fd).map_or(0, |(_, unread)| unread as c_int)

@@ -66,9 +66,6 @@ const UNMET: u64 = 1 << 52;
 const LOCKED: u64 = 1 << 53;
 const IN_FLIGHT: u64 = 1 << 54;
 
-/// libc's own streams use numbers 0 to 2, by entries that nobody can get in front of.
-pub const LAST_OF_STDIO: c_int = 2;
-
 /// So many descriptors, one after the other, share a piece.
 pub const PIECE: usize = 1024;
 
@@ -573,13 +570,7 @@ pub fn set_candidate_at(fd: c_int, candidate: Candidate, sent: u32, received: u3
     store(fd, candidate.0);
 }
 
-/// Not 0: a stream of stdio's, standard input above all, may have bytes unread in a ring.
-pub static STREAMS: AtomicU32 = AtomicU32::new(0);
-
 pub fn set_conn(fd: c_int, address: usize) {
-    if fd == 0 {
-        STREAMS.store(1, Ordering::Release);
-    }
     store(fd, conn_raw(address));
 }
 

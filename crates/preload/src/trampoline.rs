@@ -7,9 +7,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{
-    arrivals, fault, fork, handover, options, process, real, signals, stdio, sys, table, text,
-};
+use crate::{arrivals, fault, fork, handover, options, process, real, signals, streams, sys, text};
 
 /// All argument registers; seven words and 128 bytes keep rsp aligned.
 macro_rules! keep_arguments {
@@ -112,10 +110,6 @@ trampolines! {
     sigsetmask, SIGSETMASK, fault::before_masking;
     sigblock, SIGBLOCK, fault::before_masking;
     sighold, SIGHOLD, fault::before_masking;
-    dprintf, DPRINTF, stdio_writes;
-    vdprintf, VDPRINTF, stdio_writes;
-    __dprintf_chk, DPRINTF_CHK, stdio_writes;
-    __vdprintf_chk, VDPRINTF_CHK, stdio_writes;
     backtrace_symbols_fd, BACKTRACE, report_writes;
     __backtrace_symbols_fd, BACKTRACE_TOO, report_writes;
     fclose, FCLOSE, stdio_closes;
@@ -126,128 +120,32 @@ trampolines! {
     dlclose, DLCLOSE, text::before_dlclose;
 }
 
-// libc's stdio reads and writes by entries that nobody can get in front of.
-
-extern "C" fn stdio_writes(fd: c_int) {
-    handover::leave_writes(fd);
-}
+// libc's functions that write, and close, by entries that nobody can get in front of.
 
 extern "C" fn report_writes(_: usize, _: c_int, fd: c_int) {
     handover::leave_writes(fd);
 }
 
-extern "C" fn stdio_closes(stream: *mut c_void) {
-    let saved = sys::errno();
+/// libc puts the new file at the same number. What the stream has yet to write goes out as long as that is known.
+extern "C" fn stdio_reopens(_: *const c_char, _: *const c_char, stream: *mut c_void) {
     if !stream.is_null() {
-        stdio::closes(stream);
+        let saved = sys::errno();
+        // SAFETY: an open stream, by freopen's contract.
+        unsafe { real::fflush(stream) };
+        // SAFETY: as above.
+        options::closes(unsafe { real::fileno(stream) });
+        sys::set_errno(saved);
+    }
+}
+
+/// Where its own functions are not seen, they close the number unseen.
+extern "C" fn stdio_closes(stream: *mut c_void) {
+    if !stream.is_null() && !streams::sees(stream) {
+        let saved = sys::errno();
         // SAFETY: an open stream, by fclose's contract.
         options::closes(unsafe { real::fileno(stream) });
+        sys::set_errno(saved);
     }
-    sys::set_errno(saved);
-}
-
-extern "C" fn stdio_reopens(_: *const c_char, _: *const c_char, stream: *mut c_void) {
-    stdio_closes(stream);
-}
-
-/// libc's function of a name, found when it is called for the first time: a name that libc does not have must not
-/// be looked for, since the linker then allocates memory, which may be what is under way.
-#[repr(C)]
-struct Found {
-    at: AtomicPtr<c_void>,
-    name: &'static [u8],
-}
-
-extern "C" fn find(found: &Found) {
-    found.at.store(real::next(found.name), Ordering::Relaxed);
-}
-
-/// Entries of functions that are called for each byte: they look first whether there is anything to do.
-macro_rules! readers {
-    ($($name:ident, $slot:ident, $hook:path;)*) => {
-        $(
-        static $slot: Found = Found {
-            at: AtomicPtr::new(core::ptr::null_mut()),
-            name: concat!(stringify!($name), "\0").as_bytes(),
-        };
-
-        /// libc's function of this name, once the stream that it reads has what is unread in a ring.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub extern "C" fn $name() {
-            core::arch::naked_asm!(
-                "cmp dword ptr [rip + {streams}], 0",
-                "jne 2f",
-                "cmp qword ptr [rip + {slot}], 0",
-                "je 2f",
-                "jmp qword ptr [rip + {slot}]",
-                "2:",
-                keep_arguments!(),
-                "call {hook}",
-                "cmp qword ptr [rip + {slot}], 0",
-                "jne 3f",
-                "lea rdi, [rip + {slot}]",
-                "call {find}",
-                "3:",
-                go_on!(),
-                hook = sym $hook,
-                find = sym find,
-                streams = sym table::STREAMS,
-                slot = sym $slot,
-            )
-        }
-        )*
-    };
-}
-
-readers! {
-    fgetc, FGETC, stdio::before_reading;
-    fgetc_unlocked, FGETC_UNLOCKED, stdio::before_reading;
-    getc, GETC, stdio::before_reading;
-    _IO_getc, IO_GETC, stdio::before_reading;
-    getc_unlocked, GETC_UNLOCKED, stdio::before_reading;
-    getw, GETW, stdio::before_reading;
-    __uflow, UFLOW, stdio::before_reading;
-    __underflow, UNDERFLOW, stdio::before_reading;
-    fgets, FGETS, stdio::before_reading;
-    fgets_unlocked, FGETS_UNLOCKED, stdio::before_reading;
-    __fgets_chk, FGETS_CHK, stdio::before_reading;
-    __fgets_unlocked_chk, FGETS_UNLOCKED_CHK, stdio::before_reading;
-    fread, FREAD, stdio::before_reading;
-    fread_unlocked, FREAD_UNLOCKED, stdio::before_reading;
-    __fread_chk, FREAD_CHK, stdio::before_reading;
-    __fread_unlocked_chk, FREAD_UNLOCKED_CHK, stdio::before_reading;
-    getline, GETLINE, stdio::before_reading;
-    getdelim, GETDELIM, stdio::before_reading;
-    __getdelim, GETDELIM_TOO, stdio::before_reading;
-    fscanf, FSCANF, stdio::before_reading;
-    vfscanf, VFSCANF, stdio::before_reading;
-    __isoc99_fscanf, FSCANF_99, stdio::before_reading;
-    __isoc99_vfscanf, VFSCANF_99, stdio::before_reading;
-    __isoc23_fscanf, FSCANF_23, stdio::before_reading;
-    __isoc23_vfscanf, VFSCANF_23, stdio::before_reading;
-    fgetwc, FGETWC, stdio::before_reading_wide;
-    fgetwc_unlocked, FGETWC_UNLOCKED, stdio::before_reading_wide;
-    getwc, GETWC, stdio::before_reading_wide;
-    getwc_unlocked, GETWC_UNLOCKED, stdio::before_reading_wide;
-    fgetws, FGETWS, stdio::before_reading_wide;
-    fgetws_unlocked, FGETWS_UNLOCKED, stdio::before_reading_wide;
-    fwscanf, FWSCANF, stdio::before_reading_wide;
-    vfwscanf, VFWSCANF, stdio::before_reading_wide;
-    getchar, GETCHAR, stdio::before_reading_input;
-    getchar_unlocked, GETCHAR_UNLOCKED, stdio::before_reading_input;
-    gets, GETS, stdio::before_reading_input;
-    __gets_chk, GETS_CHK, stdio::before_reading_input;
-    scanf, SCANF, stdio::before_reading_input;
-    vscanf, VSCANF, stdio::before_reading_input;
-    __isoc99_scanf, SCANF_99, stdio::before_reading_input;
-    __isoc99_vscanf, VSCANF_99, stdio::before_reading_input;
-    __isoc23_scanf, SCANF_23, stdio::before_reading_input;
-    __isoc23_vscanf, VSCANF_23, stdio::before_reading_input;
-    getwchar, GETWCHAR, stdio::before_reading_wide_input;
-    getwchar_unlocked, GETWCHAR_UNLOCKED, stdio::before_reading_wide_input;
-    wscanf, WSCANF, stdio::before_reading_wide_input;
-    vwscanf, VWSCANF, stdio::before_reading_wide_input;
 }
 
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

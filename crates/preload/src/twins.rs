@@ -11,7 +11,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use crate::table::{self, Candidate, Kind};
-use crate::{holders, in_flight, process};
+use crate::{holders, in_flight, process, streams};
 
 /// More numbers of one socket than this are rare, and each costs a look at every offer.
 pub const MOST: usize = 4;
@@ -32,8 +32,8 @@ pub fn at(slot: usize) -> impl Iterator<Item = (c_int, Candidate)> {
 }
 
 impl Twins {
-    /// All names of the candidate at `fd`, that one first. `None`: one is another process's or a stream's of
-    /// stdio's, or they are too many.
+    /// All names of the candidate at `fd`, that one first. `None`: one is another process's, or libc moves bytes by it
+    /// unseen, or they are too many.
     pub fn of(fd: c_int, candidate: Candidate) -> Option<Self> {
         let mut twins = Self { all: [(fd, candidate); MOST], count: 1 };
         let slot = candidate.slot();
@@ -41,6 +41,9 @@ impl Twins {
             return Some(twins);
         }
         for twin in at(slot).filter(|(at, _)| *at != fd) {
+            if streams::hides(twin.0) {
+                return None;
+            }
             *twins.all.get_mut(twins.count)? = twin;
             twins.count += 1;
         }

@@ -21,6 +21,22 @@ pub fn read_stream(fd: Fd, out: &mut [u8]) -> Result<usize> {
     }
 }
 
+/// Likewise, and not a byte more than `out` holds. An error counts where nothing came before it.
+pub fn read_exactly(fd: Fd, out: &mut [u8]) -> Result<usize> {
+    // SAFETY: C strings; the stream is closed before this returns.
+    unsafe {
+        let stream = libc::fdopen(fd, c"r".as_ptr());
+        if stream.is_null() {
+            return Err(Error::last_os_error());
+        }
+        libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0);
+        let got = libc::fread(out.as_mut_ptr().cast(), 1, out.len(), stream);
+        let error = (libc::ferror(stream) != 0).then(Error::last_os_error);
+        libc::fclose(stream);
+        error.filter(|_| got == 0).map_or(Ok(got), Err)
+    }
+}
+
 /// Likewise all of `data` is written.
 pub fn write_stream(fd: Fd, data: &[u8]) -> Result<usize> {
     // SAFETY: C strings; the stream is closed before this returns.

@@ -21,6 +21,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("polls", polls),
     ("sets", sets),
     ("copies", copies),
+    ("stdio", stdio),
     ("setcopies", set_copies),
     ("nested", nested),
     ("across", across),
@@ -250,6 +251,13 @@ fn sets() -> Steps {
                 .boxed(),
         ),
     ]
+}
+
+/// Streams of copies, which are closed with them.
+fn stdio() -> Steps {
+    let send = len().prop_map(|len| Act::Send { len, form: "fwrite", flags: "-" });
+    let receive = len().prop_map(|len| Act::Receive { len, form: "streamread", flags: "-" });
+    vec![(12, at(send)), (12, at(receive))]
 }
 
 fn copies() -> Steps {

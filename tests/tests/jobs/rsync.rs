@@ -26,7 +26,9 @@ fn trees_over_ssh() {
         job: "a tree there and back, then changes and deletions; trees compared",
         needs: &["rsync", "diff", "ssh", "sshd", "ssh-keygen"],
         is_large: false,
-        rings: Rings::Unused("As OpenSSH: the server gets its end as standard input."),
+        rings: Rings::Unused(
+            "sshd executes itself for each connection: one that has a ring already, as when forced, is TCP from then on.",
+        ),
         note: "",
         run: over_ssh,
     });

@@ -74,8 +74,7 @@ fn copies_commands_and_forwarding() {
         needs: &["sshd", "ssh", "scp", "sftp", "ssh-keygen", "curl", "python3"],
         is_large: false,
         rings: Rings::Used,
-        note: "sshd gets each connection as standard input, and that stays TCP: only forwarded \
-             connections have rings.",
+        note: "",
         run,
     });
 }

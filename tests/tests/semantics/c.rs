@@ -71,10 +71,10 @@ pub fn check_all_there_spawned(name: &str, words: &[&str], moods: &[Knobs]) {
 
 /// The same, of a program that uses musl.
 #[track_caller]
-pub fn check_all_there_with_musl(name: &str, moods: &[Knobs]) {
+pub fn check_all_there_with_musl(name: &str, words: &[&str], moods: &[Knobs]) {
     let folder = Folder::new();
     let program = compile_with("musl-gcc", &folder, name, &[&format!("{name}.c")], &[]);
-    check_program(name, &program, &[], moods);
+    check_program(name, &program, words, moods);
 }
 
 /// Plays a test in a lab of its own, and asserts that some of its bytes went by ring. On a machine whose CPUs

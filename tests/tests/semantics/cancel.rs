@@ -61,5 +61,5 @@ fn cancelled_at_any_instruction() {
 /// musl cancels by another signal.
 #[test]
 fn cancelled_at_any_instruction_of_musl() {
-    check_all_there_with_musl("cancelled_anywhere", &at_any_instruction());
+    check_all_there_with_musl("cancelled_anywhere", &[], &at_any_instruction());
 }

@@ -47,6 +47,7 @@ mod special;
 mod spent;
 mod starved;
 mod strangers;
+mod streams;
 mod time;
 mod tools;
 mod unmet;

@@ -2,7 +2,7 @@
 //!
 //! Storey 7: exports.
 
-use super::{descriptor, stream, wait};
+use super::{descriptor, stdio, stream, wait};
 use crate::{fork, real, trampoline};
 
 macro_rules! aliases {
@@ -31,9 +31,8 @@ aliases! {
     __poll = wait::poll;
     __select = wait::select;
     __sigaction = super::signal::sigaction;
-    _IO_fdopen = stream::fdopen;
+    _IO_fdopen = stdio::fdopen;
     _IO_popen = trampoline::popen;
-    __vfscanf = trampoline::vfscanf;
     __vfork = trampoline::vfork;
     __clone = fork::clone;
 }

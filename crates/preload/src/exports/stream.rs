@@ -2,7 +2,7 @@
 //!
 //! Storey 7: exports.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use yasmin_call::receive::Ahead;
@@ -17,10 +17,7 @@ use crate::sys::{self, IoVec, MMsgHdr, MSG_DONTWAIT, MsgHdr, Ret, TimeSpec, call
 use crate::table::{self, Way};
 use crate::tcp;
 use crate::timeout::Timeout;
-use crate::{
-    entry, guest, handover, in_flight, life, memory, options, passing, process, real, recv, send,
-    stdio,
-};
+use crate::{entry, guest, in_flight, life, memory, options, passing, process, real, recv, send};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
@@ -701,31 +698,4 @@ fn splice_piece(conn: &'static Conn, fd: c_int, pipe: c_int, len: usize) -> Opti
         tcp::set_peek_offset(fd, offset);
     }
     (seen > 0).then_some(written)
-}
-
-/// Before it is read for the first time, the stream gets what is unread in a ring (`stdio`).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
-    let at = real::next(b"fdopen\0");
-    if mode.is_null() || at.is_null() {
-        sys::set_errno(sys::EINVAL);
-        return core::ptr::null_mut();
-    }
-    // SAFETY: a C string, by fdopen's contract.
-    let how = unsafe { CStr::from_ptr(mode) }.to_bytes();
-    let reads = how.first() == Some(&b'r') || how.contains(&b'+');
-    if reads {
-        life::leave_to_others(fd);
-    } else {
-        handover::leave_writes(fd);
-    }
-    // SAFETY: libc's function, and the program's own arguments.
-    let stream = unsafe {
-        let open: extern "C" fn(c_int, *const c_char) -> *mut c_void = core::mem::transmute(at);
-        open(fd, mode)
-    };
-    if reads {
-        stdio::opened(fd, stream);
-    }
-    stream
 }

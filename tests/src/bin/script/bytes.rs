@@ -149,6 +149,7 @@ fn recv(script: &Script, name: &str, len: &str, flags: &str, form: &str) -> Resu
         "preadv2nowait" => stdio::read_at(fd, &mut data, -1, libc::RWF_NOWAIT),
         "preadv2at" => stdio::read_at(fd, &mut data, 5, 0),
         "fread" => stdio::read_stream(sys::dup(fd)?, &mut data),
+        "streamread" => stdio::read_exactly(sys::dup(fd)?, &mut data),
         "recvfrombynumber" => by_number::recvfrom(fd, &mut data, flags),
         "recvfrom" => sys::recvfrom(fd, &mut data, flags),
         "recvmsg" => sys::recvmsg(fd, &mut data.chunks_mut(piece_bytes).collect::<Vec<_>>(), flags),

@@ -34,6 +34,9 @@ impl Plan<'_> {
         }
         // Where a send that does not sleep is cut is the ring's or TCP's own affair.
         let may_be_cut = self.side(target).nonblocking || flags == "dontwait";
+        if may_be_cut && form == "fwrite" {
+            return Ok(());
+        }
         let verb = if may_be_cut { "whole" } else { "send" };
         let result = self.on(target, &format!("{verb} {len} {flags} {form}"))?;
         self.moved(target, &result, true);
@@ -85,7 +88,8 @@ impl Plan<'_> {
         // A peek further on finds nothing where bytes are.
         let is_blind = side.peeks_on && flags.contains("peek");
         let mut flags = if has_flags { flags.to_owned() } else { "-".to_owned() };
-        let waits_for_all = flags.contains("waitall") && unread < len as u64;
+        let wants_all = flags.contains("waitall") || form == "streamread";
+        let waits_for_all = wants_all && unread < len as u64;
         let may_sleep = !side.nonblocking && !side.receive_timeout;
         if may_sleep && !flags.contains("dontwait") && (!has_input || waits_for_all || is_blind) {
             if !has_flags {
