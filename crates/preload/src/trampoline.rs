@@ -7,7 +7,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::exports::{by_number, program};
-use crate::{arrivals, fault, fork, handover, options, process, real, signals, streams, sys, text};
+use crate::{
+    arrivals, fault, fork, handover, options, process, real, signals, streams, sys, table, text,
+};
 
 /// All argument registers; seven words and 128 bytes keep rsp aligned.
 macro_rules! keep_arguments {
@@ -131,9 +133,12 @@ extern "C" fn stdio_reopens(_: *const c_char, _: *const c_char, stream: *mut c_v
     if !stream.is_null() {
         let saved = sys::errno();
         // SAFETY: an open stream, by freopen's contract.
-        unsafe { real::fflush(stream) };
-        // SAFETY: as above.
-        options::closes(unsafe { real::fileno(stream) });
+        let fd = unsafe { real::fileno(stream) };
+        if table::raw(fd) != 0 {
+            // SAFETY: as above.
+            unsafe { real::fflush(stream) };
+        }
+        options::closes(fd);
         sys::set_errno(saved);
     }
 }
