@@ -81,8 +81,8 @@ impl Wait {
 /// more steps than this.
 const MERGE_STEPS: u32 = 1 << 16;
 
-/// How often the kernel is asked about a one-shot registration that its open ring tells of, in
-/// microseconds.
+/// How often the kernel is asked about a registration that its open ring tells of, and that it is not asked about
+/// with the others, in microseconds.
 const KERNEL_LOOK_US: u64 = 500;
 
 /// epoll_wait in all its forms. Returns as libc does.
@@ -592,7 +592,9 @@ fn missing(one: &Registration, events: u32) -> u32 {
     let asked = one.asked();
     // An edge was completed when it was told, and what tells once is told already.
     let is_level = asked & (EDGE | ONESHOT) == 0 && one.is_armed();
-    if is_level && asked & !(IN | RDNORM) & !events != 0 {
+    if is_level
+        && (asked & !(IN | RDNORM) & !events != 0 || one.conn().is_some() && may_have_ended(one))
+    {
         u32::from(one.poll_now(asked as i16) as u16)
     } else {
         0
@@ -634,17 +636,19 @@ fn emit(set: &Set, wait: &Wait, skip: usize, look: &Look, whole: bool) -> usize 
     count - skip
 }
 
-/// Whether the kernel may have something to tell of a one-shot registration whose rings tell of
-/// `events`. Who ends a connection parks it; one whose end was killed shows within a short time.
+/// Whether the connection may have an error or its end to tell, which nobody need ask for. Who ends one parks it; one whose
+/// end was killed shows within a short time.
+fn may_have_ended(one: &Registration) -> bool {
+    one.conn().is_none_or(|conn| {
+        conn.receiver().state_seen() != State::Open || conn.due(&conn.rx.looked_at, KERNEL_LOOK_US)
+    })
+}
+
+/// Whether the kernel may have something to tell of a one-shot registration whose rings tell of `events`.
 fn kernel_may_have_more(one: &Registration, events: u32) -> bool {
     let known = ONESHOT | EDGE | IN | RDNORM | OUT | WRNORM | RDHUP;
     let room = one.asked() & (OUT | WRNORM);
-    one.asked() & !known != 0
-        || room & !events != 0
-        || one.conn().is_none_or(|conn| {
-            conn.receiver().state_seen() != State::Open
-                || conn.due(&conn.rx.looked_at, KERNEL_LOOK_US)
-        })
+    one.asked() & !known != 0 || room & !events != 0 || may_have_ended(one)
 }
 
 /// Watches the hot registrations as long as the budget lasts, or until the kernel is due.

@@ -1003,6 +1003,24 @@ fn a_small_buffer_tells_whole_events() {
     });
 }
 
+/// An error and the end are in it, too, though nobody asks for them.
+#[test]
+fn a_small_buffer_tells_of_the_end_with_the_bytes() {
+    check(|duo| {
+        duo.warm("C");
+        duo.a("epoll E");
+        duo.a("epadd E C in");
+        duo.b("send C 1");
+        duo.a("awaitunread C 1");
+        // Unread there, the close becomes a reset.
+        duo.a("send C 1");
+        duo.b("awaitunread C 1");
+        duo.b("close C");
+        duo.a("await C 1 in+out+err+hup+rdhup over");
+        duo.a("epwait E 0 1 4");
+    });
+}
+
 /// Who sleeps on a set of sets is told once of what lies in a ring, by whichever side tells first.
 #[test]
 fn a_sleeper_on_a_one_shot_inner_set_is_told_once() {
