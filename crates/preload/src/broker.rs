@@ -72,11 +72,9 @@ pub fn has_news() -> bool {
     unsafe { (*mailbox).load(Ordering::Acquire) != MAIL_SEEN.load(Ordering::Relaxed) }
 }
 
-/// Offers the connection, which so many numbers of this process name. False: no broker now.
-pub fn offer(fd: c_int, id: u64, candidate: Candidate, names: usize) -> bool {
+/// Offers the connection. `holders` as in OFFER. False: no broker now.
+pub fn offer(fd: c_int, id: u64, candidate: Candidate, holders: u8) -> bool {
     let role = if candidate.is_acceptor() { Role::Acceptor } else { Role::Connector };
-    let is_asked = candidate.is_handed() || candidate.is_by_kernel();
-    let holders = if is_asked { names as u8 } else { 0 };
     // What is to be released may be an end of the same socket.
     pays_up()
         && named(fd).is_some_and(|socket| send(ToBroker::Offer { id, role, holders, socket }, &[]))

@@ -24,6 +24,7 @@ use yasmin_channel::side::FOREIGN;
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::image::Image;
+use crate::life::Ends;
 use crate::set::hot::is_kernels;
 use crate::sys::{self, F_GETFD, FD_CLOEXEC, SO_LINGER, SOL_SOCKET, call};
 use crate::{clock, filter, holders, life, process, promote, residue, set, table, tcp};
@@ -125,9 +126,14 @@ pub extern "C" fn before_vfork() {
     let is_not_asked = process::is_borrowed() || process::is_sandboxed();
     let end = if is_not_asked { 0 } else { table::end() };
     for fd in (0..end).filter(|&fd| table::is_stream(fd) && !closes_on_exec(fd)) {
-        life::leave_to_others(fd);
-        if let Entry::Conn(conn) = entry::get(fd) {
-            becomes_residue(conn, fd);
+        life::lends(fd);
+        if let Entry::Conn(conn) = entry::get(fd)
+            && !lends(conn, fd)
+        {
+            life::leave_to_others(fd);
+            if let Entry::Conn(conn) = entry::get(fd) {
+                becomes_residue(conn, fd);
+            }
         }
     }
     // Last: whatever asks who runs takes it back.
@@ -169,7 +175,9 @@ fn hand_on(way: Way, image: &impl Fn() -> Image) -> u32 {
     let until_ns = clock::now_ns() + OTHERS_WITHIN_MS * 1_000_000;
     for fd in 0..table::end() {
         match entry::of_lender(fd) {
-            Entry::Candidate(_) if !closes_on_exec(fd) => {
+            Entry::Candidate(_) if closes_on_exec(fd) => {}
+            Entry::Candidate(_) if way != Way::Exec => life::lends(fd),
+            Entry::Candidate(_) => {
                 life::withdraw(fd);
             }
             Entry::Conn(conn) => {
@@ -291,7 +299,21 @@ pub fn will_lend(fd: c_int) {
     }
 }
 
+/// A program is started that may use the connection, and most do not. Nothing goes by ring any more, and as soon as no
+/// call is in the kernel it is a candidate, which the kernel says who has. False: it is handed over.
+fn lends(conn: &'static Conn, fd: c_int) -> bool {
+    let is_alone = conn.is_own() && conn.is_sole_holder() && !conn.is_shared();
+    let is_lent = is_alone && !conn.holding.handed.is_lent() && conn.lends(fd);
+    if is_lent {
+        life::renew(conn, fd, Ends::Lent);
+    }
+    is_lent
+}
+
 fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Image, until_ns: u64) {
+    if way != Way::Exec && lends(conn, fd) {
+        return;
+    }
     conn.park_for_good(fd);
     // Another thread may have renewed it.
     if life::withdraw(fd) {

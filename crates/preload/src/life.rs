@@ -164,6 +164,8 @@ pub enum Ends {
     /// Nothing went by ring for a while, and what went by TCP was little, as this end found, or the other one. A
     /// channel costs such a connection more than it saves.
     Seldom,
+    /// A program was started that may have the socket, too.
+    Lent,
 }
 
 impl Ends {
@@ -171,6 +173,7 @@ impl Ends {
     #[inline]
     pub fn of(conn: &Conn, is_seldom: bool) -> Option<Self> {
         match conn.gone() {
+            0 if conn.is_lent() => Some(Self::Lent),
             0 => is_seldom.then_some(Self::Seldom),
             GIVEN_BACK => Some(Self::Seldom),
             _ => Some(Self::Gone),
@@ -190,7 +193,7 @@ pub fn renew(conn: &'static Conn, fd: c_int, why: Ends) {
     if let Some(names) = becomes_candidate(conn, fd, why) {
         let stays = |&at: &c_int| at != fd && !set::numbers::leave(at);
         if names.filter(stays).count() == 0 {
-            drop(forget(conn, fd, true, why == Ends::Seldom));
+            drop(forget(conn, fd, true, why != Ends::Gone));
         }
     }
     sys::set_errno(saved);
@@ -208,13 +211,14 @@ fn becomes_candidate(
     }
     let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
     let names = conn.names(fd)?;
-    let is_alone = conn.is_own() && conn.is_sole_holder() && !conn.is_shared() && !conn.is_plain();
-    if why == Ends::Gone && !conn.is_gone() || !is_alone {
+    let is_alone = conn.is_own() && conn.is_sole_holder() && !conn.is_shared();
+    if why == Ends::Gone && !conn.is_gone() || !is_alone || conn.is_plain() != conn.is_lent() {
         return None;
     }
     // Parked for good is for another reason than that its memory went.
     let (receiver, sender) = (conn.receiver(), conn.sender());
-    if receiver.is_never() || sender.is_never() {
+    let stays = || !conn.is_lent() && (receiver.is_never() || sender.is_never());
+    if stays() {
         return None;
     }
     // A call that is in the kernel now took it for a connection: what it moves nobody would count,
@@ -230,7 +234,7 @@ fn becomes_candidate(
         return None;
     };
     // They may have found bytes that went past.
-    if receiver.is_never() || sender.is_never() {
+    if stays() {
         return None;
     }
     let slot = match names.clone().count() {
@@ -240,9 +244,11 @@ fn becomes_candidate(
     conn.settle(fd);
     let candidate = Candidate::new(!conn.is_connector()).with_again().with_slot(slot);
     let candidate = match why {
-        Ends::Gone => candidate,
+        Ends::Gone | Ends::Lent => candidate,
         Ends::Seldom => candidate.seldom(clock::second(), conn.times_seldom_now()),
     };
+    // Also where the other end was first.
+    let candidate = if conn.is_lent() { candidate.lent(clock::second()) } else { candidate };
     // By this the broker shows it from now on, and forgets it when it is closed.
     for at in names.clone() {
         if let Some(offer) = table::offer(at) {
@@ -305,6 +311,21 @@ pub fn leave_to_others(fd: c_int) {
             }
             Entry::Candidate(_) if !withdraw(fd) => {}
             _ => return,
+        }
+    }
+}
+
+/// A program is started that may have the candidate's socket, too, by numbers that nobody counts here.
+pub fn lends(fd: c_int) {
+    let second = clock::second();
+    let lends_one = |at| {
+        let before = table::change(at, |candidate| candidate.with_pending(false).lent(second))?;
+        took_offer_back(at, before);
+        Some(before.slot())
+    };
+    if let Some(slot) = lends_one(fd) {
+        for (at, _) in twins::at(slot).filter(|(at, _)| *at != fd) {
+            lends_one(at);
         }
     }
 }

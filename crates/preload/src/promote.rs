@@ -254,7 +254,8 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
         return;
     }
     let Some(id) = becomes_pending(fd, &twins) else { return };
-    if !broker::offer(fd, id, candidate, twins.count()) {
+    let holders = twins.holders();
+    if !broker::offer(fd, id, candidate, holders) {
         start_over(fd);
         return;
     }
@@ -262,7 +263,21 @@ fn offer_kept(fd: c_int, candidate: Candidate) {
     // Of one that is to have another channel the other end may not know yet.
     if wait_ms > 0 && !candidate.is_again() {
         await_answer(fd, wait_ms);
+    } else if holders != 0 && process::has_threads() {
+        // There a call under way counts as one more holder: not before the broker has counted the thread begins its next.
+        await_answer(fd, COUNTED_WITHIN_MS);
     }
+}
+
+/// The candidate is held elsewhere: whoever handed it over is about to close it, or uses it too.
+fn found_shared(fd: c_int) {
+    if !is_shared_once_more(fd) {
+        let second = clock::second();
+        table::change(fd, |candidate| {
+            candidate.paused(second).with_by_kernel(false).with_held(true)
+        });
+    }
+    start_over(fd);
 }
 
 /// Whether the candidate, whose offers nobody met, proved busy twice within two seconds: at such a rate the other end is
@@ -341,6 +356,9 @@ fn becomes_pending(fd: c_int, twins: &Twins) -> Option<u64> {
     Some(id)
 }
 
+/// How long the broker may take to count who holds a socket. It says nothing where nobody else does.
+const COUNTED_WITHIN_MS: u64 = 2;
+
 fn await_answer(fd: c_int, wait_ms: u64) {
     let until = clock::now_ns() + wait_ms * 1_000_000;
     loop {
@@ -357,7 +375,7 @@ fn await_answer(fd: c_int, wait_ms: u64) {
             return;
         }
         // Another thread may read the message that this one waits for.
-        broker::wait(if entry::conn_of(fd).is_some() { 1 } else { 5 });
+        broker::wait(if entry::conn_of(fd).is_some() { 1 } else { wait_ms.min(5) });
     }
 }
 
@@ -376,15 +394,13 @@ fn declined(fd: c_int, id: u64, reason: Decline) {
         return;
     }
     let Entry::Candidate(candidate) = entry::get(fd) else { return };
-    // Whoever handed it over is about to close it, or uses it too.
-    if reason == Decline::Shared && is_shared_once_more(fd) {
-        start_over(fd);
-        return;
+    if reason == Decline::Shared {
+        return found_shared(fd);
     }
     // What it had once it may have again: on another host, or when its peer is back. What others hold
     // they may let go of.
     let is_for_good = matches!(reason, Decline::NotTcp | Decline::SelfConnected);
-    let is_held = reason == Decline::Shared || candidate.is_by_kernel();
+    let is_held = candidate.is_by_kernel();
     let has_no_room = matches!(reason, Decline::Memory | Decline::TooMany | Decline::Later);
     let is_for_now = is_held || candidate.is_again() || has_no_room;
     let second = clock::second();

@@ -160,6 +160,12 @@ impl Candidate {
         self.0 & HELD != 0
     }
 
+    /// A program is started that may have it, too: it is not offered as long as that takes, and then the kernel is
+    /// asked who has it.
+    pub fn lent(self, second: u64) -> Self {
+        self.with_handed().with_pause(Pause::NONE.longer(second).longer(second), 0)
+    }
+
     /// It gave its channel back for the `nth` time in a row, since it talked too seldom: it is paused unless it talks
     /// much.
     pub fn seldom(self, second: u64, nth: u32) -> Self {

@@ -58,8 +58,10 @@ impl Twins {
         self.seen().iter().map(|(at, _)| *at)
     }
 
-    pub fn count(&self) -> usize {
-        self.count
+    /// How many references to the socket the kernel has to count; 0: who holds it is known.
+    pub fn holders(&self) -> u8 {
+        let is_asked = |(_, twin): &(c_int, Candidate)| twin.is_handed() || twin.is_by_kernel();
+        if self.seen().iter().any(is_asked) { self.count as u8 } else { 0 }
     }
 
     pub fn others(&self) -> impl Iterator<Item = c_int> {

@@ -17,8 +17,27 @@ pub fn child_uses(fd: Fd, how: &str) -> Result<Option<c_int>> {
         "dup2" | "dup3" | "close" | "closesocket" | "closeaccept" | "closeset" | "closerange" => {
             forked(fd, how).map(Some)
         }
+        "system" | "popen" => inherited(fd, how).map(Some),
         _ => Ok(None),
     }
+}
+
+/// A program inherits it, and does nothing with it.
+fn inherited(fd: Fd, how: &str) -> Result<c_int> {
+    let closes = super::closes_on_exec(fd)?;
+    super::set_close_on_exec(fd, false)?;
+    let command = c"exit 3".as_ptr();
+    // SAFETY: C strings; the stream is closed once.
+    let status = unsafe {
+        if how == "system" {
+            check_int(libc::system(command))
+        } else {
+            let output = libc::popen(command, c"r".as_ptr());
+            if output.is_null() { Err(Error::last_os_error()) } else { Ok(libc::pclose(output)) }
+        }
+    };
+    super::set_close_on_exec(fd, closes)?;
+    status.map(|status| libc::WEXITSTATUS(status))
 }
 
 fn forked(fd: Fd, how: &str) -> Result<c_int> {

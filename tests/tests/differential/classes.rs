@@ -448,6 +448,8 @@ fn borrowed() -> Steps {
         "spawndup2",
         "spawnclose",
         "spawnopen",
+        "system",
+        "popen",
     ]);
     let mut steps = sets();
     steps.push((10, at(how.prop_map(|how| Act::Borrow { how }))));

@@ -24,6 +24,7 @@ mod handed;
 mod interrupts;
 mod jumps;
 mod killed;
+mod lent;
 mod memory;
 mod numbers;
 mod options;

@@ -1,0 +1,34 @@
+//! Connections of a program that starts others, which inherit them and use none: they get rings again.
+//!
+//! Holds: system(3), popen(3), posix_spawn(3), vfork(2), libyasmin(7).
+
+use yasmin_tests::lab::Knobs;
+
+use crate::c::check_all_there;
+
+/// The ring ends before the program can see the socket, and comes back once nobody else has it.
+#[track_caller]
+fn check(way: &str) {
+    let moods = [Knobs::default(), Knobs::at_once(), Knobs::default().chaos(100, 4)];
+    check_all_there("lent", &[way], &moods);
+}
+
+#[test]
+fn rings_come_back_after_system() {
+    check("system");
+}
+
+#[test]
+fn rings_come_back_after_popen() {
+    check("popen");
+}
+
+#[test]
+fn rings_come_back_after_a_spawned_program() {
+    check("spawn");
+}
+
+#[test]
+fn rings_come_back_after_a_vforked_one() {
+    check("vfork");
+}
