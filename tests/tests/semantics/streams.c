@@ -56,6 +56,16 @@ static FILE *on(int fd, const char *mode)
 	return stream;
 }
 
+/* At each end one to read, and one to write by a copy. */
+static void opens_streams(int ends[2], FILE *in[2], FILE *out[2])
+{
+	opens(ends);
+	for (int end = 0; end < 2; end++) {
+		in[end] = on(ends[end], "r");
+		out[end] = on(dup(ends[end]), "w");
+	}
+}
+
 static void says(FILE *to, int number)
 {
 	static char line[LONGEST + 1];
@@ -98,10 +108,8 @@ static void own_copies(int mode)
 	FILE *in[2], *out[2];
 	int ends[2];
 
-	opens(ends);
+	opens_streams(ends, in, out);
 	for (int end = 0; end < 2; end++) {
-		in[end] = on(ends[end], "r");
-		out[end] = on(dup(ends[end]), "w");
 		setvbuf(in[end], NULL, mode, mode == _IONBF ? 0 : 700);
 		setvbuf(out[end], NULL, mode, mode == _IONBF ? 0 : 500);
 	}
@@ -140,11 +148,7 @@ static void wide(void)
 
 	if (!setlocale(LC_ALL, "C.UTF-8"))
 		die("setlocale", 0);
-	opens(ends);
-	for (int end = 0; end < 2; end++) {
-		in[end] = on(ends[end], "r");
-		out[end] = on(dup(ends[end]), "w");
-	}
+	opens_streams(ends, in, out);
 	for (int i = 0; i < 20000 && left; i++) {
 		int len = any() % 200 + 1;
 
@@ -191,11 +195,7 @@ static void bulk(void)
 	pthread_t thread;
 	int ends[2];
 
-	opens(ends);
-	for (int end = 0; end < 2; end++) {
-		in[end] = on(ends[end], "r");
-		out[end] = on(dup(ends[end]), "w");
-	}
+	opens_streams(ends, in, out);
 	converse(in, out, 10);
 	pthread_create(&thread, NULL, takes_all, in[1]);
 	for (int i = 0; i < PIECES; i++) {
@@ -274,11 +274,7 @@ static void formatted(void)
 	FILE *in[2], *out[2];
 	int ends[2];
 
-	opens(ends);
-	for (int end = 0; end < 2; end++) {
-		in[end] = on(ends[end], "r");
-		out[end] = on(dup(ends[end]), "w");
-	}
+	opens_streams(ends, in, out);
 	converse(in, out, 50);
 	formats(ends[0], in[1]);
 	/* To one that reads no more. */
@@ -371,11 +367,7 @@ static void without_waiting(void)
 	FILE *in[2], *out[2];
 	int ends[2];
 
-	opens(ends);
-	for (int end = 0; end < 2; end++) {
-		in[end] = on(ends[end], "r");
-		out[end] = on(dup(ends[end]), "w");
-	}
+	opens_streams(ends, in, out);
 	converse(in, out, 50);
 	fcntl(ends[1], F_SETFL, O_NONBLOCK);
 	for (int i = 0; i < LINES; i++) {
@@ -404,11 +396,7 @@ static void many_threads(void)
 	char line[100];
 	int ends[2];
 
-	opens(ends);
-	for (int end = 0; end < 2; end++) {
-		in[end] = on(ends[end], "r");
-		out[end] = on(dup(ends[end]), "w");
-	}
+	opens_streams(ends, in, out);
 	converse(in, out, 50);
 	for (int i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, writes_lines, out[0]);
