@@ -7,7 +7,9 @@
 //! |---|---|
 //! | a program with the library, of a process that is the only one that holds the socket | shared with it, as a residue |
 //! | any other | stay with the processes that share the ring |
-//! | this process's own stdio | gone: the connection is reset |
+//!
+//! What a program that is started merely inherits, with nothing unread, is only lent: it gets a ring again once nobody else
+//! has it.
 //!
 //! Where the last of these lets go of them, the connection is reset, since the other program
 //! would otherwise read on behind a gap. Only a process that starts another program leaves them with

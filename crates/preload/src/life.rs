@@ -173,7 +173,7 @@ impl Ends {
     #[inline]
     pub fn of(conn: &Conn, is_seldom: bool) -> Option<Self> {
         match conn.gone() {
-            0 if conn.is_lent() => Some(Self::Lent),
+            0 if conn.is_lent() && !conn.is_shared() => Some(Self::Lent),
             0 => is_seldom.then_some(Self::Seldom),
             GIVEN_BACK => Some(Self::Seldom),
             _ => Some(Self::Gone),
