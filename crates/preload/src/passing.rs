@@ -267,7 +267,10 @@ fn take_back(fd: c_int) {
 /// This process got `fd`.
 fn take(fd: c_int, sender: &mut Sender) {
     if !tcp::is_tcp(fd) {
-        return set::numbers::came_back(fd);
+        if let Some(set) = set::adopted::came(fd) {
+            set::adopted::reads(set);
+        }
+        return;
     }
     process::refresh();
     if process::is_borrowed() {
@@ -281,7 +284,7 @@ fn take(fd: c_int, sender: &mut Sender) {
     }
     if residue::lowat(fd) != Some(MARK) {
         if holder.is_none() {
-            promote::begin_handed(fd);
+            promote::begin_received(fd);
         }
         return;
     }
@@ -294,7 +297,7 @@ fn take(fd: c_int, sender: &mut Sender) {
         Claimed::Residue { memfd, left } => (memfd, left),
         Claimed::Nothing if holder.is_some() => return,
         // Whoever passed this one on had nothing unread, and who got another one has claimed that.
-        Claimed::Nothing if residue::lowat(fd) != Some(MARK) => return promote::begin_handed(fd),
+        Claimed::Nothing if residue::lowat(fd) != Some(MARK) => return promote::begin_received(fd),
         // Not claimed in time, or not for this process. What is unread is the giver's affair, who
         // may be gone: a reset is an error that the program knows, a gap is none.
         Claimed::Nothing => return tcp::reset(fd),

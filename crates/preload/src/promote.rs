@@ -11,6 +11,7 @@ use crate::broker::{self, Reply};
 use crate::conn::{Conn, Handout};
 use crate::entry::{self, Entry};
 use crate::lock::Lock;
+use crate::set::listed::INHERITED_BELOW;
 use crate::sys::{self, PollFd, SOL_TCP, call};
 use crate::table::{self, Candidate};
 use crate::twins::{self, Twins};
@@ -88,14 +89,24 @@ pub fn begin_handed(fd: c_int) {
     }
 }
 
+/// The same of one that a message brought.
+pub fn begin_received(fd: c_int) {
+    if !set::adopted::may_have_others() {
+        begin_handed(fd);
+    }
+}
+
 /// When the library is loaded: what the program before left open. Servers hand a connection to the
 /// program that serves it at a low number, or as its standard input and output.
 pub fn begin_inherited() {
-    const NUMBERS: usize = 64;
+    const NUMBERS: usize = INHERITED_BELOW as usize;
     const POLLNVAL: i16 = 0x20;
     let mut numbers = [PollFd { fd: 0, events: 0, revents: 0 }; NUMBERS];
     for (number, one) in (0..).zip(&mut numbers) {
         one.fd = number;
+    }
+    if set::adopted::are_unclear() {
+        return;
     }
     // SAFETY: an array of ours; a timeout of 0.
     unsafe { call!(poll, numbers.as_mut_ptr(), NUMBERS, 0) };

@@ -26,7 +26,7 @@ use yasmin_wire::layout;
 use crate::conn::Conn;
 use crate::entry::{self, Entry};
 use crate::sys::{self, PollFd, SO_LINGER, SOL_SOCKET, SOL_TCP, call};
-use crate::{filter, process, table, tcp};
+use crate::{filter, process, set, table, tcp};
 
 /// Most have numbers in a block of so many.
 const BLOCK: usize = 256;
@@ -274,10 +274,12 @@ pub fn abandon(number: c_int) {
     }
 }
 
-/// When the library is loaded: takes over what the program before handed on.
+/// When the library is loaded: takes over what the program before handed on, and the sets that it left open.
 pub fn adopt() {
     let adopt = |number: c_int| {
-        if is_residue(number) && !adopt_one(number) {
+        if !is_residue(number) {
+            set::adopted::came(number);
+        } else if !adopt_one(number) {
             sys::close(number);
         }
     };
@@ -286,6 +288,7 @@ pub fn adopt() {
     if !(has_many_numbers && each_open(adopt)) {
         each_open_below(table::OWN_BELOW_MOST as c_int, adopt);
     }
+    set::adopted::read_all();
 }
 
 /// Names the numbers of open files below `end`.

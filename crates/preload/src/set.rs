@@ -21,6 +21,7 @@
 //!
 //! Storey 3: connection.
 
+pub mod adopted;
 mod followed;
 pub mod hot;
 pub mod kernel;
@@ -236,10 +237,9 @@ fn all() -> impl Iterator<Item = &'static Set> {
 /// does not inherit.
 pub fn before_exec(closes: impl Fn(c_int) -> bool) {
     for set in all() {
-        if (set.tokens.load(Ordering::Relaxed) != 0 || !set.dirty.is_empty())
-            && let Some(_guard) = set.lock.acquire()
-        {
+        if let Some(_guard) = set.lock.acquire() {
             set.leaves_to_kernel(true);
+            set.marks_untold();
         }
         if (0..table::end()).all(|fd| !set.is_at(fd) || closes(fd)) {
             set.lets_go();

@@ -27,11 +27,13 @@ const CLASSES: &[(&str, Class)] = &[
     ("across", across),
     ("order", order),
     ("fresh", fresh),
+    ("dials", dials),
     ("late", late),
     ("unseen", unseen),
     ("announced", announced),
     ("passing", passing),
     ("forks", forks),
+    ("starts", starts),
     ("memory", memory),
     ("urgent", urgent),
     ("borrowed", borrowed),
@@ -385,6 +387,14 @@ fn fresh() -> Steps {
     vec![(12, talk(FRESH)), (6, stream(FRESH)), (3, sleep(&["epwait"]))]
 }
 
+fn dials() -> Steps {
+    let dial = (set(), one_of(SET_EVENTS), any::<bool>())
+        .prop_map(|(set, events, is_early)| Step::Dial { set, events, is_early });
+    let mut steps = sets();
+    steps.extend([(14, dial.boxed()), (3, talk(SEEN))]);
+    steps
+}
+
 /// Short and slow ones above all: more bytes hide that nobody was told of some.
 fn late() -> Steps {
     const SLOW: &[u32] = &[30_000, 100_000, 300_000];
@@ -593,6 +603,22 @@ fn forks() -> Steps {
         (2, (end(), any::<bool>()).prop_map(|(end, exits)| Step::Reap { end, exits }).boxed()),
         (3, at(Just(Act::Close))),
     ]
+}
+
+fn starts() -> Steps {
+    let become_ = (end(), rarely(), any::<bool>())
+        .prop_map(|(end, in_child, keeps)| Step::Become { end, in_child, keeps });
+    let start = (end(), one_of(&["spawn P", "vspawn P", "vspawn P closing"]))
+        .prop_map(|(end, how)| Step::Start { end, how });
+    let mut steps = sets();
+    steps.extend(forks());
+    steps.extend([
+        (5, become_.boxed()),
+        (4, start.boxed()),
+        (6, at(any::<bool>().prop_map(|on| Act::Inherit { on }))),
+        (4, at(Just(Act::Copy))),
+    ]);
+    steps
 }
 
 fn memory() -> Steps {

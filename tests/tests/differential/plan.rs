@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::program::{Act, End, Place, Step};
+use crate::program::{Act, End, Place, SetPlace, Step};
 use crate::stage::Stage;
 
 mod bytes;
@@ -14,6 +14,9 @@ mod sets;
 mod waits;
 
 use sets::{SETS, Set};
+
+/// So many connections a program has at most.
+const MOST: usize = 3;
 
 /// A command and what became of it. `None`: it need not be the same.
 #[derive(Clone, Debug)]
@@ -256,6 +259,7 @@ impl<'a> Plan<'a> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match *step {
             Step::Connect { warm, early } => self.connect(warm, early),
+            Step::Dial { set, events, is_early } => self.dial(set, events, is_early),
             Step::Listener { option, value } => self.set_listener(option, value),
             Step::Arguments { end, form } => self.does(end, format!("badcall - {form}")).map(drop),
             Step::Alone { end, what, seed, rounds } => {
@@ -271,6 +275,8 @@ impl<'a> Plan<'a> {
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
             Step::CloseSet { end, from, in_child } => self.close_set(end, from, in_child),
             Step::Fork { end } => self.fork(end),
+            Step::Become { end, in_child, keeps } => self.becomes(end, in_child, keeps),
+            Step::Start { end, how } => self.start(end, how),
             Step::Reap { end, exits } => self.reap(end, exits),
             Step::At(at, ref act) => {
                 let Some(target) = self.target(at) else { return Ok(()) };
@@ -326,6 +332,7 @@ impl<'a> Plan<'a> {
             }
             Act::Close => self.close(target),
             Act::Copy => self.copy(target),
+            Act::Inherit { on } => self.on(target, &format!("cloexec {}", u8::from(!on))).map(drop),
             Act::Pass { link, to_child, beside, closes, unread, .. } => {
                 if to_child {
                     self.fork(target.end)?;
@@ -381,7 +388,7 @@ impl<'a> Plan<'a> {
     }
 
     fn connect(&mut self, warm: bool, early: Option<(&str, i32)>) -> Result<(), String> {
-        if self.sides.len() == 3 {
+        if self.sides.len() == MOST {
             return Ok(());
         }
         let name = format!("C{}", self.sides.len());
@@ -396,10 +403,7 @@ impl<'a> Plan<'a> {
         self.stage.connect(&name)?;
         self.note(End::B, format!("connect {name}"), None);
         self.sides.push([accepts, connects]);
-        // Otherwise TCP holds bytes back until others are acknowledged, up to 40 ms later.
-        for end in [End::A, End::B] {
-            self.does(end, format!("set {name} nodelay 1"))?;
-        }
+        self.has_no_delay(&name)?;
         if warm {
             for _ in 0..4 {
                 for (end, verb) in [
@@ -413,5 +417,42 @@ impl<'a> Plan<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Otherwise TCP holds bytes back until others are acknowledged, up to 40 ms later.
+    fn has_no_delay(&mut self, name: &str) -> Result<(), String> {
+        for end in [End::A, End::B] {
+            self.does(end, format!("set {name} nodelay 1"))?;
+        }
+        Ok(())
+    }
+
+    fn dial(&mut self, set: SetPlace, events: &str, is_early: bool) -> Result<(), String> {
+        if self.sides.len() == MOST {
+            return Ok(());
+        }
+        let conn = self.sides.len();
+        let name = format!("C{conn}");
+        let at = |end| Target { conn, end, name: name.clone(), prefix: "" };
+        let open = vec![(name.clone(), false)];
+        let accepts = Side { open: open.clone(), nonblocking: true, ..self.inherited.clone() };
+        let connects = Side { open, nonblocking: true, ..Side::default() };
+        self.does(End::B, format!("socket {name} v4"))?;
+        self.does(End::B, format!("nonblock {name} 1"))?;
+        if is_early {
+            self.watch(&at(End::B), set, "epadd", events)?;
+            self.wait(End::B, set, false, 64)?;
+        }
+        let result = self.stage.dial(&name)?;
+        self.note(End::B, format!("dial {name}"), Some(result));
+        self.sides.push([accepts, connects]);
+        self.settle(conn, false)?;
+        for end in [End::A, End::B] {
+            if end == End::A || !is_early {
+                self.watch(&at(end), set, "epadd", events)?;
+            }
+            self.wait(end, set, false, 64)?;
+        }
+        self.has_no_delay(&name)
     }
 }

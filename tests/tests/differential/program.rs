@@ -46,6 +46,14 @@ pub enum Step {
         /// Set on the socket that will connect.
         early: Option<(&'static str, i32)>,
     },
+    /// A connection that does not block from the beginning, as event loops make them.
+    Dial {
+        /// Where each end puts it.
+        set: SetPlace,
+        events: &'static str,
+        /// Before it connects, and a wait tells of it.
+        is_early: bool,
+    },
     /// Accepted sockets inherit what the listener is set to.
     Listener {
         option: &'static str,
@@ -106,6 +114,18 @@ pub enum Step {
     },
     Fork {
         end: End,
+    },
+    /// A process executes itself.
+    Become {
+        end: End,
+        in_child: bool,
+        /// With all that it has open, or else with what does not close on exec.
+        keeps: bool,
+    },
+    /// A child that is a program of its own.
+    Start {
+        end: End,
+        how: &'static str,
     },
     /// The child ends: it exits, or as when it is killed.
     Reap {
@@ -216,6 +236,10 @@ pub enum Act {
     },
     Close,
     Copy,
+    /// Whether a program that is executed has it, too.
+    Inherit {
+        on: bool,
+    },
     /// Over a Unix socket that was made so: to a child, or to itself. It may let go of its own at
     /// once.
     Pass {
@@ -293,7 +317,10 @@ impl Step {
 
     /// Stands before the first connection where a program begins with it.
     pub const fn is_before(&self) -> bool {
-        matches!(self, Self::Listener { .. } | Self::Arguments { .. } | Self::Alone { .. })
+        matches!(
+            self,
+            Self::Listener { .. } | Self::Arguments { .. } | Self::Alone { .. } | Self::Dial { .. }
+        )
     }
 }
 

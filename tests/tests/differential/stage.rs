@@ -107,6 +107,20 @@ impl Stage {
         Ok(())
     }
 
+    /// The same without blocking. Returns what connect gave.
+    ///
+    /// # Errors
+    /// What happened instead.
+    pub fn dial(&mut self, name: &str) -> Result<String, String> {
+        let command = format!("connect {name} {} {}", self.lab.a.v4, self.port);
+        let result = self.ask(End::B, &command)?;
+        let accept = format!("accept L {name} nonblock");
+        match self.ask(End::A, &accept)?.as_str() {
+            "ok" => Ok(result),
+            other => Err(format!("{accept}: {other}")),
+        }
+    }
+
     /// What goes by TCP comes late from now on, or no longer (0). The library is not to know: of
     /// a socket that is set to a rate it keeps away.
     pub fn pace(&self, bytes_per_s: u32) {
@@ -124,6 +138,8 @@ impl Stage {
         for (nth, line) in lines.iter().enumerate() {
             let result = if let Some(name) = line.command.strip_prefix("connect ") {
                 self.connect(name).map(|_| String::new())
+            } else if let Some(name) = line.command.strip_prefix("dial ") {
+                self.dial(name)
             } else if let Some(rate) = line.command.strip_prefix("pace ") {
                 self.pace(rate.parse().unwrap_or(0));
                 Ok(String::new())

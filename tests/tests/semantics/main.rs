@@ -4,6 +4,7 @@
 //! In a warm connection both directions are open, so that what is sent while nobody receives
 //! lies in the ring: these are the bytes that the kernel knows nothing of.
 
+mod adopted;
 mod alone;
 mod attaching;
 mod blocked;

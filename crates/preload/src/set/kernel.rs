@@ -12,6 +12,10 @@ use super::{ADD, DEL, EDGE, MOD, ONESHOT, Set, shown};
 use crate::clock;
 use crate::sys::{EpollEvent, call};
 
+/// In an edge-triggered registration whose ring bytes no wait has told of yet, for the next program: EPOLLMSG, which
+/// no socket tells.
+pub const UNTOLD: u32 = 0x400;
+
 /// Counts the kernel's answers to waits that were not empty.
 static KERNEL_TOLD: AtomicU32 = AtomicU32::new(0);
 
@@ -42,7 +46,7 @@ impl Set {
         self.kernel_ctl_for(op, one, one.asked(), one.kernel_data());
     }
 
-    fn kernel_ctl_for(&self, op: c_int, one: &Registration, events: u32, data: u64) {
+    pub(super) fn kernel_ctl_for(&self, op: c_int, one: &Registration, events: u32, data: u64) {
         let mut event = EpollEvent { events, data };
         // A one-shot that the kernel does not know by a token it disarms without a word to anybody.
         let is_seen = events & ONESHOT == 0 || one.has(TOKENED);

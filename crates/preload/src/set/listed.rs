@@ -10,19 +10,28 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
+use super::kernel::UNTOLD;
 use super::registration::{
-    self, ARMED, DIRTY, IN_KERNEL, LISTED, PRESENT, Registration, SPENT, WAKES,
+    self, ARMED, DIRTY, IN_KERNEL, LISTED, PRESENT, REGISTRY, Registration, SPENT, WAKES,
 };
 use super::{EDGE, ERR, FOR_GOOD, HUP, INHERITED, ONESHOT, Set, UNUSED};
 use crate::conn::{self, Conn};
 use crate::sys::{self, EpollEvent, call};
 use crate::table;
 
+/// What tells a file from all others.
+#[derive(Clone, Copy, PartialEq)]
+pub struct File {
+    /// As the kernel has it: the major number from bit 20 on.
+    device: u64,
+    pub inode: u64,
+}
+
 /// A registration as the kernel has it.
-struct Listed {
-    number: c_int,
+pub struct Listed {
+    pub number: c_int,
     event: EpollEvent,
-    inode: u64,
+    pub file: File,
 }
 
 impl Listed {
@@ -38,13 +47,38 @@ impl Listed {
         let events = u32::from_str_radix(after("events")?, 16).ok()?;
         let data = u64::from_str_radix(after("data")?, 16).ok()?;
         let inode = u64::from_str_radix(after("ino")?, 16).ok()?;
-        Some(Self { number, event: EpollEvent { events, data }, inode })
+        let device = u64::from_str_radix(after("sdev")?, 16).ok()?;
+        Some(Self { number, event: EpollEvent { events, data }, file: File { device, inode } })
+    }
+
+    /// What the program asked for.
+    pub fn asked(&self) -> EpollEvent {
+        let EpollEvent { events, data } = self.event;
+        EpollEvent { events: events & !(ERR | HUP | UNTOLD), data }
+    }
+
+    /// Whether the program before left ring bytes that an edge is to tell of.
+    pub fn is_untold(&self) -> bool {
+        self.event.events & UNTOLD != 0
+    }
+
+    /// The number of its socket here: its own, or another one where that was closed.
+    pub fn at(&self) -> Option<c_int> {
+        // All of some kinds of files have one inode.
+        let is_it = |fd: &c_int| {
+            stat(*fd).is_some_and(|stat| stat.is_a(S_IFSOCK) && stat.file == self.file)
+        };
+        let others = || (0..table::end().max(INHERITED_BELOW)).find(is_it);
+        Some(self.number).filter(is_it).or_else(others)
     }
 }
 
+/// Below this the sockets lie that a program may begin with and use by ring.
+pub const INHERITED_BELOW: c_int = 64;
+
 /// The kernel's list of the set at `fd`, one by one. False: it cannot be read, or not all of it
 /// (Linux before 4.13 names no inodes).
-fn for_each(fd: c_int, mut each: impl FnMut(&Listed)) -> bool {
+pub fn for_each(fd: c_int, mut each: impl FnMut(&Listed)) -> bool {
     let Some(file) = open(fd) else { return false };
     let mut text = [0u8; 1024];
     let mut held = 0;
@@ -80,32 +114,71 @@ fn for_each(fd: c_int, mut each: impl FnMut(&Listed)) -> bool {
     }
 }
 
-fn open(fd: c_int) -> Option<c_int> {
-    let mut path = *b"/proc/self/fdinfo/0000000000\0";
-    let mut left = fd;
+/// `path` ends in ten zeros and a NUL, in place of which `fd` stands then.
+fn with_number<const N: usize>(mut path: [u8; N], fd: c_int) -> [u8; N] {
+    let (last, mut left) = (N - 2, fd);
     // Without leading zeros, which name nothing: slashes, which the kernel skips.
-    for at in (18..28).rev() {
-        path[at] = if left > 0 || at == 27 { b'0' + (left % 10) as u8 } else { b'/' };
+    for at in (last - 9..=last).rev() {
+        path[at] = if left > 0 || at == last { b'0' + (left % 10) as u8 } else { b'/' };
         left /= 10;
     }
+    path
+}
+
+fn open(fd: c_int) -> Option<c_int> {
+    let path = with_number(*b"/proc/self/fdinfo/0000000000\0", fd);
     // SAFETY: a C string.
     let file = unsafe { call!(openat, sys::AT_FDCWD, path.as_ptr(), sys::O_CLOEXEC, 0) } as c_int;
     (file >= 0).then_some(file)
 }
 
-/// The inode of the file at `fd`, by which the kernel lists it.
-pub fn inode_at(fd: c_int) -> Option<u64> {
-    // struct stat: st_ino at 8.
+/// Whether `fd` is a set. `None`: nobody says (no /proc).
+pub fn is_set(fd: c_int) -> Option<bool> {
+    let path = with_number(*b"/proc/self/fd/0000000000\0", fd);
+    let mut name = [0u8; 32];
+    // SAFETY: a C string, and the kernel writes into the array only.
+    let ret =
+        unsafe { call!(readlinkat, sys::AT_FDCWD, path.as_ptr(), name.as_mut_ptr(), name.len()) };
+    (ret > 0).then(|| name.starts_with(b"anon_inode:[eventpoll]"))
+}
+
+/// What fstat(2) says of a file.
+pub struct Stat {
+    pub file: File,
+    mode: u32,
+}
+
+impl Stat {
+    /// `kind`: S_IFSOCK and the like; 0: neither of them.
+    pub fn is_a(&self, kind: u32) -> bool {
+        const S_IFMT: u32 = 0o170000;
+        self.mode & S_IFMT == kind
+    }
+}
+
+pub const S_IFSOCK: u32 = 0o140000;
+
+pub fn stat(fd: c_int) -> Option<Stat> {
+    // struct stat: st_dev at 0, st_ino at 8, st_mode at 24.
     let mut stat = [0u64; 18];
     // SAFETY: the kernel writes 144 bytes.
-    (unsafe { call!(fstat, fd, stat.as_mut_ptr()) } == 0).then_some(stat[1])
+    let ret = unsafe { call!(fstat, fd, stat.as_mut_ptr()) };
+    // The minor number in bits 0-7 and 20-31, the major one between them (`new_encode_dev`).
+    let minor = stat[0] & 0xff | stat[0] >> 12 & 0xfff00;
+    let device = (stat[0] >> 8 & 0xfff) << 20 | minor;
+    (ret == 0).then_some(Stat { file: File { device, inode: stat[1] }, mode: stat[3] as u32 })
+}
+
+/// The inode of the file at `fd`, by which the kernel lists it.
+pub fn inode_at(fd: c_int) -> Option<u64> {
+    stat(fd).map(|stat| stat.file.inode)
 }
 
 impl Registration {
     fn is(&self, listed: &Listed) -> bool {
         self.number() == listed.number
             && (self.has(IN_KERNEL) && !self.has(DIRTY | WAKES))
-            && self.inode() == Some(listed.inode)
+            && self.inode() == Some(listed.file.inode)
     }
 
     fn inode(&self) -> Option<u64> {
@@ -135,18 +208,24 @@ impl Set {
         // Another thread may close it.
         conn.is_shared()
             && conn.pin(fd).is_some_and(|_pin| conn.receiver().unread_bytes() != 0)
-            && registration::find(self, fd).is_none()
+            && !self.has_at(fd)
+    }
+
+    fn has_at(&self, fd: c_int) -> bool {
+        let _registry = REGISTRY.acquire();
+        registration::at(fd).any(|one| one.is_of(self))
     }
 
     /// Another process has put it there.
     fn takes_over(&'static self, listed: &Listed) {
-        let fd = listed.number;
+        let Some(fd) = listed.at() else { return };
         let Some(conn) = conn::at(fd).filter(|conn| self.lacks(fd, conn)) else { return };
-        if inode_at(fd) != Some(listed.inode) {
-            return;
+        let Some(one) = registration::make(self, listed.number) else { return };
+        if fd != listed.number {
+            one.inode.store(listed.file.inode, Ordering::Relaxed);
+            one.moves(fd, true);
         }
-        let Some(one) = registration::make(self, fd) else { return };
-        one.note(listed.event);
+        one.note(listed.asked());
         one.add(PRESENT | IN_KERNEL | ARMED | LISTED);
         one.kernel_events.store(0, Ordering::Relaxed);
         if let Ok(_rx) = conn.lock_rx(fd) {
@@ -167,8 +246,7 @@ impl Set {
             }
             if let Some(one) = self.each_hot().find(|one| one.is(listed)) {
                 one.add(LISTED);
-                let events = listed.event.events & !(ERR | HUP);
-                let data = listed.event.data;
+                let EpollEvent { events, data } = listed.asked();
                 if one.asked() & !(ERR | HUP) != events || one.data.load(Ordering::Relaxed) != data
                 {
                     one.note(EpollEvent { events, data });

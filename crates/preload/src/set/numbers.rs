@@ -4,14 +4,13 @@
 //! Storey 3: connection.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use super::registration::{self, DIRTY, ORPHAN, PRESENT, REGISTRY, Registration};
 use super::{
     EDGE, FOR_GOOD, INHERITED, MOD, NESTED, ONESHOT, OUT, POLLED, Set, WRNORM, listed, of,
 };
 use crate::conn::Conn;
-use crate::sys::{self, call};
 use crate::{process, table};
 
 /// `to` names the set that `from` names.
@@ -38,34 +37,11 @@ pub fn unnamed(set: &'static Set, fd: c_int) {
 
 /// Sends the program's set away with a message: others may look at it from now on.
 pub fn passed_on(set: &'static Set) {
-    SETS_PASSED.store(1, Ordering::Relaxed);
     set.passed.store(1, Ordering::Relaxed);
     set.touch();
     set.make_foreign(FOR_GOOD);
     if let Some(_guard) = set.lock.acquire() {
         set.leaves_to_kernel(true);
-    }
-}
-
-/// Not 0: a set was passed on.
-static SETS_PASSED: AtomicU32 = AtomicU32::new(0);
-
-/// A message brought `fd`, which may be a set that this process passed on.
-pub fn came_back(fd: c_int) {
-    const KCMP_FILE: usize = 0;
-    if SETS_PASSED.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let me = sys::getpid() as usize;
-    for at in 0..table::end() {
-        let Some(set) = of(at) else { continue };
-        if set.passed.load(Ordering::Relaxed) == 0 {
-            continue;
-        }
-        // SAFETY: no memory involved.
-        if unsafe { call!(kcmp, me, me, KCMP_FILE, fd, at) } == 0 {
-            return named(set, fd);
-        }
     }
 }
 

@@ -97,6 +97,101 @@ impl Plan<'_> {
         Ok(())
     }
 
+    /// A process executes itself: the parent, if it has no child that it would not know afterwards.
+    pub(super) fn becomes(&mut self, end: End, in_child: bool, keeps: bool) -> Result<(), String> {
+        let child = in_child && self.has_child[index(end)];
+        let prefix = if child { "in P " } else { "" };
+        if !child && self.has_child[index(end)] {
+            return Ok(());
+        }
+        if end == End::A && !child {
+            self.does(end, "cloexec L 0".to_owned())?;
+        }
+        for name in self.names(end, child) {
+            if keeps {
+                self.does(end, format!("{prefix}cloexec {name} 0"))?;
+            }
+        }
+        let inherits = self.inheritable(end, child)?;
+        self.does(end, format!("{prefix}exec"))?;
+        self.begins(end, prefix)?;
+        if child {
+            self.links[index(end)].iter_mut().for_each(|(_, child_has_it)| *child_has_it = false);
+        } else {
+            self.links[index(end)].clear();
+        }
+        self.loses(end, |name, is_child| is_child == child && !inherits.contains(name))
+    }
+
+    /// `how`: the command that starts it, as child `P`.
+    pub(super) fn start(&mut self, end: End, how: &str) -> Result<(), String> {
+        if self.has_child[index(end)] {
+            return Ok(());
+        }
+        let mut inherits = self.inheritable(end, false)?;
+        if how.contains("closing") {
+            inherits.clear();
+        }
+        self.does(end, how.to_owned())?;
+        self.has_child[index(end)] = true;
+        self.begins(end, "in P ")?;
+        let sets = self.sets[index(end)].iter_mut().flatten().map(|set| &mut set.open);
+        let sides = self.sides.iter_mut().map(|sides| &mut sides[index(end)].open);
+        for open in sets.chain(sides) {
+            let copies = open.iter().filter(|(name, _)| inherits.contains(name));
+            let copies: Vec<_> = copies.map(|(name, _)| (name.clone(), true)).collect();
+            open.extend(copies);
+        }
+        Ok(())
+    }
+
+    /// As `Stage::new` has them.
+    fn begins(&mut self, end: End, prefix: &str) -> Result<(), String> {
+        self.does(end, format!("{prefix}count pipe"))?;
+        self.does(end, format!("{prefix}hold")).map(drop)
+    }
+
+    /// What the parent or the child has open.
+    fn names(&self, end: End, child: bool) -> Vec<String> {
+        let sets = self.sets[index(end)].iter().flatten().map(|set| &set.open);
+        let sides = self.sides.iter().map(|sides| &sides[index(end)].open);
+        let names = sets.chain(sides).flatten().filter(|(_, is_child)| *is_child == child);
+        names.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn inheritable(&mut self, end: End, child: bool) -> Result<Vec<String>, String> {
+        let prefix = if child { "in P " } else { "" };
+        let mut inherits = self.names(end, child);
+        for name in self.names(end, child) {
+            if self.stage.ask(end, &format!("{prefix}closesonexec {name}"))? == "true" {
+                inherits.retain(|other| *other != name);
+            }
+        }
+        Ok(inherits)
+    }
+
+    /// What `is_lost` says is open no more.
+    fn loses(&mut self, end: End, is_lost: impl Fn(&String, bool) -> bool) -> Result<(), String> {
+        for place in &mut self.sets[index(end)] {
+            if let Some(set) = place {
+                set.open.retain(|(name, child)| !is_lost(name, *child));
+                if set.open.is_empty() {
+                    *place = None;
+                }
+            }
+        }
+        for conn in 0..self.sides.len() {
+            let side = &mut self.sides[conn][index(end)];
+            side.open.retain(|(name, child)| !is_lost(name, *child));
+            if side.open.is_empty() {
+                side.has_ended_writing = true;
+                side.is_odd = true;
+            }
+            self.settle(conn, false)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn reap(&mut self, end: End, exits: bool) -> Result<(), String> {
         if !self.has_child[index(end)] {
             return Ok(());
@@ -107,23 +202,6 @@ impl Plan<'_> {
         for (_, child) in &mut self.links[index(end)] {
             *child = false;
         }
-        for place in &mut self.sets[index(end)] {
-            if let Some(set) = place {
-                set.open.retain(|(_, child)| !child);
-                if set.open.is_empty() {
-                    *place = None;
-                }
-            }
-        }
-        for conn in 0..self.sides.len() {
-            let side = &mut self.sides[conn][index(end)];
-            side.open.retain(|(_, child)| !child);
-            if side.open.is_empty() {
-                side.has_ended_writing = true;
-                side.is_odd = true;
-            }
-            self.settle(conn, false)?;
-        }
-        Ok(())
+        self.loses(end, |_, child| child)
     }
 }
