@@ -34,6 +34,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("passing", passing),
     ("forks", forks),
     ("starts", starts),
+    ("broker", broker),
     ("memory", memory),
     ("urgent", urgent),
     ("borrowed", borrowed),
@@ -264,7 +265,12 @@ fn stdio() -> Steps {
 
 fn copies() -> Steps {
     let mut steps = sets();
-    steps.extend([(8, at(Just(Act::Copy))), (5, talk(COPIED)), (2, stream(COPIED))]);
+    steps.extend([
+        (8, at(Just(Act::Copy))),
+        (4, at((0..3usize).prop_map(|onto| Act::Over { onto }))),
+        (5, talk(COPIED)),
+        (2, stream(COPIED)),
+    ]);
     steps
 }
 
@@ -610,13 +616,46 @@ fn starts() -> Steps {
         .prop_map(|(end, in_child, keeps)| Step::Become { end, in_child, keeps });
     let start = (end(), one_of(&["spawn P", "vspawn P", "vspawn P closing"]))
         .prop_map(|(end, how)| Step::Start { end, how });
+    let pass_set = (end(), 0..2usize, one_of(&["pair", "accepted"]))
+        .prop_map(|(end, set, link)| Step::PassSet { end, set, link });
+    let pass = (one_of(&["pair", "accepted", "connected"]), any::<bool>(), any::<bool>());
+    let pass = pass.prop_map(|(link, closes, unread)| Act::Pass {
+        link,
+        to_child: true,
+        is_early: false,
+        beside: false,
+        closes,
+        unread,
+    });
     let mut steps = sets();
     steps.extend(forks());
     steps.extend([
         (5, become_.boxed()),
         (4, start.boxed()),
+        (4, pass_set.boxed()),
+        (4, at(pass)),
         (6, at(any::<bool>().prop_map(|on| Act::Inherit { on }))),
         (4, at(Just(Act::Copy))),
+        (2, at((0..3usize).prop_map(|onto| Act::Over { onto }))),
+        (
+            1,
+            (end(), any::<bool>())
+                .prop_map(|(end, in_child)| Step::Demote { end, in_child })
+                .boxed(),
+        ),
+    ]);
+    steps
+}
+
+fn broker() -> Steps {
+    let how = one_of(&["kill", "restart", "freeze", "thaw"]);
+    let mut steps = sets();
+    steps.extend(forks());
+    steps.extend([
+        (6, how.prop_map(|how| Step::Broker { how }).boxed()),
+        (8, any::<bool>().prop_map(|warm| Step::Connect { warm, early: None }).boxed()),
+        (4, at(Just(Act::Close))),
+        (4, talk(SEEN)),
     ]);
     steps
 }
@@ -670,8 +709,12 @@ fn chosen() -> &'static (Vec<(&'static str, Class)>, bool) {
 pub fn step(certain: u64, lots: u32) -> impl Strategy<Value = Step> {
     let (classes, all) = chosen();
     let certain = (certain % classes.len().max(1) as u64) as usize;
-    // Waits that nobody sees leave nothing to the ring: they do not join other classes by chance.
-    let may_join = |name: &str| name != "unseen";
+    // Waits that nobody sees leave nothing to the ring: they do not join other classes by chance. What is
+    // unread goes by the broker where a socket is passed on.
+    let is_certain = |name: &str| classes.get(certain).is_some_and(|(class, _)| *class == name);
+    let may_join = |name: &str| {
+        name != "unseen" && name != "broker" && !(name == "passing" && is_certain("broker"))
+    };
     let chosen = classes.iter().enumerate().filter(|(nth, (name, _))| {
         *all || *nth == certain || may_join(name) && lots >> nth & 1 != 0
     });

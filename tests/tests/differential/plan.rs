@@ -273,9 +273,18 @@ impl<'a> Plan<'a> {
             Step::Order { end, tells_once, ref turns } => self.order(end, tells_once, turns),
             Step::PollSet { end, from, how, in_child } => self.poll_set(end, from, how, in_child),
             Step::CopySet { end, set, how } => self.copy_set(end, set, how),
+            Step::PassSet { end, set, link } => self.pass_set(end, set, link),
             Step::CloseSet { end, from, in_child } => self.close_set(end, from, in_child),
             Step::Fork { end } => self.fork(end),
             Step::Become { end, in_child, keeps } => self.becomes(end, in_child, keeps),
+            Step::Broker { how } => {
+                self.note(End::A, format!("broker {how}"), Some("ok".to_owned()));
+                Ok(())
+            }
+            Step::Demote { end, in_child } => {
+                let prefix = if in_child && self.has_child[index(end)] { "in P " } else { "" };
+                self.does(end, format!("{prefix}user 65534")).map(drop)
+            }
             Step::Start { end, how } => self.start(end, how),
             Step::Reap { end, exits } => self.reap(end, exits),
             Step::At(at, ref act) => {
@@ -332,6 +341,7 @@ impl<'a> Plan<'a> {
             }
             Act::Close => self.close(target),
             Act::Copy => self.copy(target),
+            Act::Over { onto } => self.over(target, onto),
             Act::Inherit { on } => self.on(target, &format!("cloexec {}", u8::from(!on))).map(drop),
             Act::Pass { link, to_child, beside, closes, unread, .. } => {
                 if to_child {

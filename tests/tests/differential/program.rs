@@ -107,10 +107,20 @@ pub enum Step {
         set: usize,
         how: &'static str,
     },
+    /// The child gets a set in a message.
+    PassSet {
+        end: End,
+        set: usize,
+        link: &'static str,
+    },
     CloseSet {
         end: End,
         from: SetPlace,
         in_child: bool,
+    },
+    /// What becomes of the broker: kill, restart, freeze or thaw.
+    Broker {
+        how: &'static str,
     },
     Fork {
         end: End,
@@ -121,6 +131,11 @@ pub enum Step {
         in_child: bool,
         /// With all that it has open, or else with what does not close on exec.
         keeps: bool,
+    },
+    /// It gives up its rights.
+    Demote {
+        end: End,
+        in_child: bool,
     },
     /// A child that is a program of its own.
     Start {
@@ -236,6 +251,10 @@ pub enum Act {
     },
     Close,
     Copy,
+    /// Takes the place of another connection's number, which is closed.
+    Over {
+        onto: usize,
+    },
     /// Whether a program that is executed has it, too.
     Inherit {
         on: bool,

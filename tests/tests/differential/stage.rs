@@ -121,6 +121,19 @@ impl Stage {
         }
     }
 
+    fn broker(&mut self, how: &str) -> Result<String, String> {
+        match (how, &mut self.lab.broker) {
+            ("kill", Some(_)) => self.lab.broker = None,
+            ("restart", broker) => {
+                *broker = None;
+                self.lab.restart_broker();
+            }
+            ("freeze" | "thaw", Some(broker)) => broker.freeze(how == "freeze"),
+            _ => {}
+        }
+        Ok("ok".to_owned())
+    }
+
     /// What goes by TCP comes late from now on, or no longer (0). The library is not to know: of
     /// a socket that is set to a rate it keeps away.
     pub fn pace(&self, bytes_per_s: u32) {
@@ -140,6 +153,8 @@ impl Stage {
                 self.connect(name).map(|_| String::new())
             } else if let Some(name) = line.command.strip_prefix("dial ") {
                 self.dial(name)
+            } else if let Some(how) = line.command.strip_prefix("broker ") {
+                self.broker(how)
             } else if let Some(rate) = line.command.strip_prefix("pace ") {
                 self.pace(rate.parse().unwrap_or(0));
                 Ok(String::new())
@@ -158,8 +173,10 @@ impl Stage {
         Ok(())
     }
 
-    /// Bytes that went by ring.
+    /// Bytes that went by ring, as far as the broker that is there now has counted.
     pub fn ring_bytes(&self) -> u64 {
+        let Some(broker) = &self.lab.broker else { return 0 };
+        broker.freeze(false);
         self.lab.bytes_in_all().ring
     }
 }

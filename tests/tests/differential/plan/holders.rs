@@ -60,6 +60,10 @@ impl Plan<'_> {
         if known.is_none() {
             let command = if made == "pair" { "pair U V" } else { "unixlink X W" };
             self.does(end, command.to_owned())?;
+            // A program that is started has them, too.
+            for name in [names.0, names.1] {
+                self.does(end, format!("cloexec {name} 0"))?;
+            }
             self.links[index(end)].push((made, false));
         }
         Ok((names.0, names.1, child_has_it))
@@ -74,6 +78,24 @@ impl Plan<'_> {
         }
         side.open.push((copy.clone(), child));
         self.on(target, &format!("dup {copy}")).map(drop)
+    }
+
+    pub(super) fn over(&mut self, target: &Target, onto: usize) -> Result<(), String> {
+        let conn = onto % self.sides.len();
+        let (name, child) = (format!("C{conn}"), !target.prefix.is_empty());
+        let is_it = |open: &(String, bool)| (&open.0, open.1) == (&name, child);
+        if conn == target.conn || !self.sides[conn][index(target.end)].open.iter().any(is_it) {
+            return Ok(());
+        }
+        self.on(target, &format!("dup2 {name}"))?;
+        let side = &mut self.sides[conn][index(target.end)];
+        side.open.retain(|open| !is_it(open));
+        if side.open.is_empty() {
+            side.has_ended_writing = true;
+            side.is_odd = true;
+        }
+        self.side(target).open.push((name, child));
+        self.settle(conn, false)
     }
 
     pub(super) fn fork(&mut self, end: End) -> Result<(), String> {
@@ -115,11 +137,6 @@ impl Plan<'_> {
         let inherits = self.inheritable(end, child)?;
         self.does(end, format!("{prefix}exec"))?;
         self.begins(end, prefix)?;
-        if child {
-            self.links[index(end)].iter_mut().for_each(|(_, child_has_it)| *child_has_it = false);
-        } else {
-            self.links[index(end)].clear();
-        }
         self.loses(end, |name, is_child| is_child == child && !inherits.contains(name))
     }
 
@@ -135,6 +152,9 @@ impl Plan<'_> {
         self.does(end, how.to_owned())?;
         self.has_child[index(end)] = true;
         self.begins(end, "in P ")?;
+        for (_, child_has_it) in &mut self.links[index(end)] {
+            *child_has_it = !how.contains("closing");
+        }
         let sets = self.sets[index(end)].iter_mut().flatten().map(|set| &mut set.open);
         let sides = self.sides.iter_mut().map(|sides| &mut sides[index(end)].open);
         for open in sets.chain(sides) {

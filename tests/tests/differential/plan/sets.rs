@@ -258,6 +258,31 @@ impl Plan<'_> {
         Ok(())
     }
 
+    pub(super) fn pass_set(
+        &mut self,
+        end: End,
+        set: usize,
+        link: &'static str,
+    ) -> Result<(), String> {
+        let (at, copy) = (index(end), format!("H{set}"));
+        let Some(known) = &self.sets[at][set] else { return Ok(()) };
+        let Some((name, _)) = known.open.iter().find(|(_, child)| !child).cloned() else {
+            return Ok(());
+        };
+        let (from, to, child_has_it) = self.make_link(end, link)?;
+        let is_there = |set: &Set| set.open.iter().any(|(name, _)| *name == copy);
+        if !self.has_child[at] || !child_has_it || self.sets[at][set].as_ref().is_some_and(is_there)
+        {
+            return Ok(());
+        }
+        self.does(end, format!("give {from} {name}"))?;
+        self.does(end, format!("in P take {to} {copy}"))?;
+        if let Some(known) = &mut self.sets[at][set] {
+            known.open.push((copy, true));
+        }
+        Ok(())
+    }
+
     pub(super) fn close_set(
         &mut self,
         end: End,
