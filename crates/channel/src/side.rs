@@ -24,7 +24,7 @@ pub struct Side {
     /// Largest class that this end fills, whatever the peer's offer says: the pages are charged
     /// to whom touches them first. Raised before the peer's `class_limit`.
     pub tx_class_limit: AtomicU32,
-    /// Why the end is to use the channel no more, written by the broker: 0, `GONE` or `GIVEN_BACK`.
+    /// Why the end is to use the channel no more, written by the broker: 0, `GONE`, `GIVEN_BACK` or `FOR_NOW`.
     pub gone: AtomicU32,
     _pad: [u32; 12],
     pub tx: Tx,
@@ -83,6 +83,8 @@ pub struct Rx {
 pub const GONE: u32 = 1;
 /// The other end gave the channel back, since the connection talks too seldom for one.
 pub const GIVEN_BACK: u32 = 2;
+/// The other end gave the channel back, and is to have another one.
+pub const FOR_NOW: u32 = 3;
 
 pub const MANY_WATCHERS: u32 = u32::MAX;
 

@@ -16,11 +16,11 @@ pub mod segment;
 pub mod status;
 pub mod uplink;
 
-pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker};
+pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, Then, ToBroker};
 
 /// Version of these messages. A broker answers a HELLO of another version with REFUSED and
 /// closes; the library then leaves everything on TCP.
-pub const CONTROL_VERSION: u32 = 13;
+pub const CONTROL_VERSION: u32 = 14;
 
 /// File name of the broker's socket in its directory.
 pub const SOCKET_NAME: &str = "broker.sock";

@@ -58,6 +58,35 @@ pub struct Socket {
     pub peer: Endpoint,
 }
 
+/// What becomes of a connection whose end releases its channel (spec/wire.md 6.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It ends here, or never had one.
+    Closes = 0,
+    /// It goes on by TCP: it talks too seldom for a channel.
+    IsSeldom = 1,
+    /// It goes on by TCP for now.
+    GoesOn = 2,
+}
+
+impl Then {
+    /// Of the lowest two bits.
+    pub const fn of_bits(bits: u64) -> Self {
+        match bits & 3 {
+            0 => Self::Closes,
+            1 => Self::IsSeldom,
+            _ => Self::GoesOn,
+        }
+    }
+
+    const fn decode(raw: u32) -> Result<Self, BadMessage> {
+        match raw {
+            0..=2 => Ok(Self::of_bits(raw as u64)),
+            value => Err(BadMessage::Then { value }),
+        }
+    }
+}
+
 /// What a process with the library, or the command, tells the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToBroker {
@@ -67,9 +96,9 @@ pub enum ToBroker {
     /// `id` is the process's own name for the connection, never used twice. `holders`: by how many numbers this process
     /// names a socket that it got from another one, not knowing who else holds it; 0 where it knows.
     Offer { id: u64, role: Role, holders: u8, socket: Socket },
-    /// The end is closed, or its offer withdrawn. `goes_on`: it gave the channel back, and the connection goes on
-    /// by TCP; its peer is told by `gone` in its side page.
-    Release { id: u64, goes_on: bool },
+    /// The end is closed, or its offer withdrawn; or it gave its channel back, and `gone` in its peer's side page
+    /// says so.
+    Release { id: u64, then: Then },
     /// The receiving direction's ring fills up: may it grow to `class`?
     /// Answered by a higher class limit in the end's side page, or not at all.
     Grow { id: u64, class: u8 },
@@ -217,6 +246,7 @@ impl Decline {
 pub enum BadMessage {
     Length { len_bytes: usize },
     Kind { value: u32 },
+    Then { value: u32 },
     Role { value: u32 },
     Class { value: u64 },
     Reason { value: u32 },
@@ -332,7 +362,7 @@ impl ToBroker {
             Self::Stays { role, reason, socket } => {
                 socket.encode(STAYS, socket.number, reason as u64, role as u32)
             }
-            Self::Release { id, goes_on } => Fields::new(RELEASE, u32::from(goes_on), id).encode(),
+            Self::Release { id, then } => Fields::new(RELEASE, then as u32, id).encode(),
             Self::Grow { id, class } => Fields::new(GROW, u32::from(class), id).encode(),
             Self::Status { version } => Fields::new(STATUS, version, 0).encode(),
             Self::Prepare { version, to } => {
@@ -381,7 +411,7 @@ impl ToBroker {
                 reason: Decline::decode(u32::try_from(fields.id).unwrap_or(u32::MAX))?,
                 socket: Socket::decode(fields.a, &fields, raw),
             },
-            RELEASE => Self::Release { id: fields.id, goes_on: fields.a != 0 },
+            RELEASE => Self::Release { id: fields.id, then: Then::decode(fields.a)? },
             GROW => Self::Grow { id: fields.id, class: class(u64::from(fields.a))? },
             STATUS => Self::Status { version: fields.a },
             PREPARE => {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use yasmin_control::guest::Endpoint;
 use yasmin_control::message::COMM_BYTES;
 use yasmin_control::{
-    BadMessage, CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker,
+    BadMessage, CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, Then, ToBroker,
 };
 use yasmin_wire::Medium;
 
@@ -87,7 +87,7 @@ fn to_broker(case: &Value) -> ToBroker {
         "stays" => ToBroker::Stays { role: role(case), reason: reason(case), socket: socket(case) },
         "release" => ToBroker::Release {
             id: hex(case, "id"),
-            goes_on: case["goes_on"].as_bool().unwrap_or(false),
+            then: Then::of_bits(case["then"].as_u64().unwrap_or(0)),
         },
         "grow" => ToBroker::Grow { id: hex(case, "id"), class: number(case, "class") as u8 },
         "status" => ToBroker::Status { version: number(case, "version") as u32 },
@@ -152,6 +152,7 @@ fn bad(case: &Value) -> BadMessage {
     match text(case, "error") {
         "length" => BadMessage::Length { len_bytes: value as usize },
         "kind" => BadMessage::Kind { value: value as u32 },
+        "then" => BadMessage::Then { value: value as u32 },
         "role" => BadMessage::Role { value: value as u32 },
         "class" => BadMessage::Class { value },
         "reason" => BadMessage::Reason { value: value as u32 },

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use yasmin_channel::region::Region;
 use yasmin_control::{CONTROL_VERSION, message::COMM_BYTES};
 use yasmin_control::{
-    Decline, FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, Socket, ToBroker,
+    Decline, FromBroker, MESSAGE_BYTES, Role, SOCKET_NAME, SYSTEM_DIR, Socket, Then, ToBroker,
     guest::Endpoint,
 };
 
@@ -37,11 +37,11 @@ static LOCK: Lock = Lock::new();
 
 const RETRY_MAX_MS: u64 = 5000;
 
-/// In the name of an end that is to be released: its connection goes on.
-const GOES_ON: u64 = 1 << 63;
+/// Where the name of an end that is to be released says what becomes of its connection.
+const THEN_SHIFT: u32 = 62;
 
 fn epoch() -> u64 {
-    u64::from(EPOCH.load(Ordering::Relaxed) & 0x7fff)
+    u64::from(EPOCH.load(Ordering::Relaxed) & 0x3fff)
 }
 
 /// An offer's identifier, of 63 bits: the epoch, a sequence number, the descriptor.
@@ -118,17 +118,17 @@ pub fn named(fd: c_int) -> Option<Socket> {
     Some(Socket { number: fd as u32, cookie, local, peer })
 }
 
-/// The end is closed, or its offer withdrawn. `goes_on`: it is not, and is to be TCP at both ends.
-pub fn release(id: u64, goes_on: bool) {
-    let name = if goes_on { id | GOES_ON } else { id };
+/// The end is closed, or its offer withdrawn; or the connection goes on, and is to be TCP at both ends.
+pub fn release(id: u64, then: Then) {
+    let name = id | (then as u64) << THEN_SHIFT;
     if is_current(id) && !(pays_up() && releases(name)) {
         owed::push(name);
     }
 }
 
 fn releases(name: u64) -> bool {
-    let id = name & !GOES_ON;
-    !is_current(id) || send(ToBroker::Release { id, goes_on: name & GOES_ON != 0 }, &[])
+    let id = name & !(3 << THEN_SHIFT);
+    !is_current(id) || send(ToBroker::Release { id, then: Then::of_bits(name >> THEN_SHIFT) }, &[])
 }
 
 /// Tells the broker what it could not be told before. False: it cannot now.
@@ -507,7 +507,7 @@ fn take(fd: c_int, message: FromBroker, mut passed: Passed) -> Option<Reply> {
         FromBroker::Channel { id, cookie, role, max_class, medium, .. } => {
             // Where this process has one number left, one comes alone.
             let Some([channel_fd, side_fd]) = passed.take_both() else {
-                send(ToBroker::Release { id, goes_on: false }, &[]);
+                send(ToBroker::Release { id, then: Then::Closes }, &[]);
                 return Some(Reply::Declined { id, reason: Decline::Memory });
             };
             let is_acceptor = role == Role::Acceptor;

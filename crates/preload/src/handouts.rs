@@ -10,6 +10,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use yasmin_control::Then;
 use yasmin_wire::Medium;
 
 use crate::conn::Handout;
@@ -63,13 +64,13 @@ pub fn one_waits(fd: c_int) -> bool {
 /// The channel is not wanted: its descriptors go, and the broker forgets it.
 pub fn refuse(handout: &Handout) {
     close(handout);
-    broker::release(handout.id, false);
+    broker::release(handout.id, Then::Closes);
 }
 
 /// The channel is not wanted now: the other end is to do without it as well, and both are offered again.
 pub fn give_back(handout: &Handout) {
     close(handout);
-    broker::release(handout.id, true);
+    broker::release(handout.id, Then::GoesOn);
 }
 
 /// Its descriptors, once they are mapped or not wanted.

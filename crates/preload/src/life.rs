@@ -5,7 +5,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::{self, Ordering};
 
-use yasmin_channel::side::GIVEN_BACK;
+use yasmin_channel::side::{FOR_NOW, GIVEN_BACK};
+use yasmin_control::Then;
 
 use crate::conn::names::Goes;
 use crate::conn::{self, Conn};
@@ -113,17 +114,17 @@ fn release(conn: &'static Conn, fd: c_int, goes: Goes) -> Option<Rest> {
         set::numbers::number_orphaned(fd, ghost);
         residue::drop_of(conn);
         if is_own {
-            broker::release(conn.id.load(Ordering::Relaxed), false);
+            broker::release(conn.id.load(Ordering::Relaxed), Then::Closes);
         }
         return None;
     }
-    forget(conn, fd, is_own, false)
+    forget(conn, fd, is_own, Then::Closes)
 }
 
 /// It is out of the table.
-fn forget(conn: &'static Conn, fd: c_int, is_own: bool, goes_on: bool) -> Option<Rest> {
+fn forget(conn: &'static Conn, fd: c_int, is_own: bool, then: Then) -> Option<Rest> {
     // Out of the table, /then/ out of the hot lists, /then/ unpinned.
-    set::numbers::leave(fd).then_some(Rest { conn, is_own, goes_on })
+    set::numbers::leave(fd).then_some(Rest { conn, is_own, then })
 }
 
 /// A connection that is out of the table, and the sets. Dropped, nobody looks at its pages any more, they are
@@ -132,8 +133,7 @@ fn forget(conn: &'static Conn, fd: c_int, is_own: bool, goes_on: bool) -> Option
 pub struct Rest {
     conn: &'static Conn,
     is_own: bool,
-    /// The connection has the number still, and is to be TCP at the other end as well.
-    goes_on: bool,
+    then: Then,
 }
 
 impl Drop for Rest {
@@ -146,7 +146,7 @@ impl Drop for Rest {
         }
         residue::drop_of(conn);
         if self.is_own {
-            broker::release(conn.id.load(Ordering::Relaxed), self.goes_on);
+            broker::release(conn.id.load(Ordering::Relaxed), self.then);
         }
         if is_unpinned {
             conn::POOL.give(conn);
@@ -164,7 +164,7 @@ pub enum Ends {
     /// Nothing went by ring for a while, and what went by TCP was little, as this end found, or the other one. A
     /// channel costs such a connection more than it saves.
     Seldom,
-    /// A program was started that may have the socket, too.
+    /// A program was started that may have the socket, too; or the other end gave it back for now.
     Lent,
 }
 
@@ -176,6 +176,7 @@ impl Ends {
             0 if conn.is_lent() && !conn.is_shared() => Some(Self::Lent),
             0 => is_seldom.then_some(Self::Seldom),
             GIVEN_BACK => Some(Self::Seldom),
+            FOR_NOW => Some(Self::Lent),
             _ => Some(Self::Gone),
         }
     }
@@ -193,7 +194,12 @@ pub fn renew(conn: &'static Conn, fd: c_int, why: Ends) {
     if let Some(names) = becomes_candidate(conn, fd, why) {
         let stays = |&at: &c_int| at != fd && !set::numbers::leave(at);
         if names.filter(stays).count() == 0 {
-            drop(forget(conn, fd, true, why != Ends::Gone));
+            let then = match why {
+                Ends::Gone => Then::Closes,
+                Ends::Seldom => Then::IsSeldom,
+                Ends::Lent => Then::GoesOn,
+            };
+            drop(forget(conn, fd, true, then));
         }
     }
     sys::set_errno(saved);
@@ -398,12 +404,12 @@ pub fn duplicated(from: c_int, to: c_int) -> bool {
 pub fn number_closes(fd: c_int) -> bool {
     let Some(candidate) = table::take_candidate(fd) else { return false };
     took_offer_back(fd, candidate);
-    if candidate.is_seldom()
+    if candidate.is_again()
         && !candidate.is_pending()
         && twins::at(candidate.slot()).next().is_none()
         && let Some(offer) = table::offer(fd)
     {
-        broker::release(offer.load(Ordering::Relaxed), false);
+        broker::release(offer.load(Ordering::Relaxed), Then::Closes);
     }
     let slot = candidate.slot();
     if slot != 0 && set::numbers::watches(fd) {
@@ -428,6 +434,6 @@ fn took_offer_back(fd: c_int, candidate: Candidate) {
     {
         let id = offer.load(Ordering::Relaxed);
         handouts::take_back(id);
-        broker::release(id, false);
+        broker::release(id, Then::Closes);
     }
 }

@@ -10,7 +10,7 @@ mod support;
 use std::io::Read;
 use std::time::Instant;
 use support::{Broker, tcp_pair};
-use yasmin_control::{Role, ToBroker};
+use yasmin_control::{Role, Then, ToBroker};
 
 const SAMPLES: usize = 2000;
 
@@ -33,8 +33,8 @@ fn main() {
                 b.channel();
                 let elapsed = start.elapsed().as_nanos();
                 a.channel();
-                a.send(ToBroker::Release { id, goes_on: false });
-                b.send(ToBroker::Release { id, goes_on: false });
+                a.send(ToBroker::Release { id, then: Then::Closes });
+                b.send(ToBroker::Release { id, then: Then::Closes });
                 elapsed
             })
             .collect();
@@ -54,7 +54,7 @@ fn main() {
                 drop(connector);
                 assert_eq!(acceptor.read(&mut [0]).unwrap(), 0);
                 let elapsed = start.elapsed().as_nanos();
-                client.send(ToBroker::Release { id, goes_on: false });
+                client.send(ToBroker::Release { id, then: Then::Closes });
                 while client.readable(std::time::Duration::ZERO) {
                     client.declined();
                 }

@@ -286,10 +286,8 @@ impl Broker {
                 self.stays(token, role, reason, &socket, now);
                 Ok(())
             }
-            Ok(ToBroker::Release { id, goes_on }) if greeted => {
-                if goes_on {
-                    self.gives_back(token, id, now);
-                }
+            Ok(ToBroker::Release { id, then }) if greeted => {
+                self.gives_back(token, id, then, now);
                 self.released(token, id);
                 Ok(())
             }

@@ -224,7 +224,7 @@ impl Channel {
         }
     }
 
-    /// The end, if somebody holds it here, is to use the channel no more: `GONE`, or `GIVEN_BACK`.
+    /// The end, if somebody holds it here, is to use the channel no more: `GONE`, `GIVEN_BACK` or `FOR_NOW`.
     pub fn end_use(&self, role: Role, why: u32, errands: &Errands) {
         let end = self.end(role);
         if end.live {

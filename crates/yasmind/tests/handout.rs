@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use std::net::TcpStream;
 use std::time::Duration;
 use support::{Broker, PATIENCE, tcp_pair, wait_until};
-use yasmin_channel::side::GIVEN_BACK;
-use yasmin_control::{Decline, Role, Socket, ToBroker};
+use yasmin_channel::side::{FOR_NOW, GIVEN_BACK};
+use yasmin_control::{Decline, Role, Socket, Then, ToBroker};
 use yasmin_wire::layout::{CHANNEL_MAGIC, channel_bytes};
 
 /// The two ways to prove; the first where the kernel and our rights allow it.
@@ -128,7 +128,7 @@ fn who_is_gone_is_not_paired() {
         let (a, b) = (broker.client(), broker.client());
         a.offer(1, Role::Connector, &connector);
         wait_until("the offer waits", || broker.status().connections.len() == 1);
-        a.send(ToBroker::Release { id: 1, goes_on: false });
+        a.send(ToBroker::Release { id: 1, then: Then::Closes });
         wait_until("the offer is withdrawn", || broker.status().connections.is_empty());
         b.offer(2, Role::Acceptor, &acceptor);
         wait_until("the offer waits", || broker.status().connections.len() == 1);
@@ -210,9 +210,9 @@ fn the_end_that_stays_keeps_its_share() {
     b.channel();
     let whole = broker.status().broker.memory_used_bytes;
     assert_eq!(whole, 4096 + 2 * 4096);
-    a.send(ToBroker::Release { id: 1, goes_on: false });
+    a.send(ToBroker::Release { id: 1, then: Then::Closes });
     wait_until("half is free", || broker.status().broker.memory_used_bytes == whole / 2);
-    b.send(ToBroker::Release { id: 1, goes_on: false });
+    b.send(ToBroker::Release { id: 1, then: Then::Closes });
     wait_until("all is free", || broker.status().broker.memory_used_bytes == 0);
 }
 
@@ -225,7 +225,11 @@ fn without_channel(broker: &Broker) -> usize {
 #[test]
 fn a_channel_that_one_end_gives_back_ends_at_the_other() {
     const FILLS_AND_GONE: u64 = 8;
-    for goes_on in [false, true] {
+    for (then, why) in [
+        (Then::Closes, 0),
+        (Then::IsSeldom, u64::from(GIVEN_BACK)),
+        (Then::GoesOn, u64::from(FOR_NOW)),
+    ] {
         let broker = Broker::start(&[]);
         let (connector, acceptor) = tcp_pair("127.0.0.1:0");
         let (a, b) = (broker.client(), broker.client());
@@ -234,18 +238,18 @@ fn a_channel_that_one_end_gives_back_ends_at_the_other() {
         let (to_a, to_b) = (a.channel(), b.channel());
         let whole = broker.status().broker.memory_used_bytes;
         let gone = |side| support::u64_at(side, FILLS_AND_GONE) >> 32;
-        a.send(ToBroker::Release { id: 1, goes_on });
+        a.send(ToBroker::Release { id: 1, then });
         wait_until("half is free", || broker.status().broker.memory_used_bytes == whole / 2);
-        if goes_on {
-            wait_until("it is told", || gone(&to_b.side) == u64::from(GIVEN_BACK));
+        if then != Then::Closes {
+            wait_until("it is told", || gone(&to_b.side) == why);
             assert_eq!(without_channel(&broker), 1);
-            a.send(ToBroker::Release { id: 1, goes_on: false });
+            a.send(ToBroker::Release { id: 1, then: Then::Closes });
             wait_until("it is forgotten", || without_channel(&broker) == 0);
         } else {
             assert_eq!(gone(&to_b.side), 0);
         }
         assert_eq!(gone(&to_a.side), 0);
-        b.send(ToBroker::Release { id: 1, goes_on });
+        b.send(ToBroker::Release { id: 1, then });
         a.offer(2, Role::Connector, &connector);
         b.offer(2, Role::Acceptor, &acceptor);
         let (to_a, to_b) = (a.channel(), b.channel());
@@ -269,8 +273,8 @@ fn rings_grow_while_there_is_memory() {
     a.send(ToBroker::Grow { id: 1, class: 1 });
     a.send(ToBroker::Grow { id: 1, class: 9 });
     wait_until("class 5", || support::u64_at(&to_a.side, 0) >> 32 == 5);
-    b.send(ToBroker::Release { id: 1, goes_on: false });
-    a.send(ToBroker::Release { id: 1, goes_on: false });
+    b.send(ToBroker::Release { id: 1, then: Then::Closes });
+    a.send(ToBroker::Release { id: 1, then: Then::Closes });
     wait_until("all is free", || broker.status().broker.memory_used_bytes == 0);
 }
 

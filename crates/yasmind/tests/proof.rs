@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 use support::{Broker, Client, in_new_netns, is_root, tcp_pair, tcp_pair_at, wait_until};
-use yasmin_control::{Decline, FromBroker, Role, ToBroker};
+use yasmin_control::{Decline, FromBroker, Role, Then, ToBroker};
 
 /// Long enough for the broker to make a mistake.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -338,7 +338,7 @@ fn busy_connections_are_paired() {
                 assert!(a.readable(support::PATIENCE) && b.readable(support::PATIENCE));
                 assert_eq!(inode(a.channel().channel), inode(b.channel().channel));
                 for client in [&a, &b] {
-                    client.send(ToBroker::Release { id, goes_on: false });
+                    client.send(ToBroker::Release { id, then: Then::Closes });
                 }
                 // The second offer of a socket is taken once the first is released.
                 wait_until("released", || broker.status().broker.memory_used_bytes == 0);

@@ -8,7 +8,9 @@ use std::fs::File;
 use std::time::Duration;
 use support::{Broker, tcp_pair, wait_until};
 use yasmin_control::guest::Endpoint;
-use yasmin_control::{CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, ToBroker};
+use yasmin_control::{
+    CONTROL_VERSION, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, Then, ToBroker,
+};
 
 const HELLO: ToBroker = ToBroker::Hello { version: CONTROL_VERSION, comm: [0; 16] };
 
@@ -63,7 +65,7 @@ fn messages_out_of_turn_drop_their_sender() {
     for message in [
         OFFER,
         ToBroker::Keep,
-        ToBroker::Release { id: 1, goes_on: false },
+        ToBroker::Release { id: 1, then: Then::Closes },
         ToBroker::Grow { id: 1, class: 1 },
     ] {
         let client = broker.connect();
@@ -88,7 +90,7 @@ fn messages_out_of_turn_drop_their_sender() {
 fn what_nobody_knows_is_ignored() {
     let broker = Broker::start(&["--no-bpf"]);
     let client = broker.client();
-    client.send(ToBroker::Release { id: 77, goes_on: false });
+    client.send(ToBroker::Release { id: 77, then: Then::Closes });
     client.send(ToBroker::Grow { id: 77, class: 8 });
     client.send(ToBroker::Status { version: CONTROL_VERSION });
     assert!(matches!(client.receive().0, FromBroker::Status { .. }));
@@ -102,7 +104,7 @@ fn descriptors_are_never_received() {
     let file = File::open("/dev/null").unwrap();
     let many = vec![file.as_fd(); 253];
     for greeted in [false, true] {
-        for bytes in [&ToBroker::Release { id: 1, goes_on: false }.encode()[..], &[]] {
+        for bytes in [&ToBroker::Release { id: 1, then: Then::Closes }.encode()[..], &[]] {
             let client = if greeted { broker.client() } else { broker.connect() };
             match client.send_raw(bytes, &many) {
                 Ok(()) => assert!(client.is_dropped()),

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use support::{Broker, command, is_root, tcp_pair, wait_until};
-use yasmin_control::{Role, ToBroker};
+use yasmin_control::{Role, Then, ToBroker};
 
 #[test]
 fn signals_stop_it_and_the_socket_goes() {
@@ -106,7 +106,7 @@ fn status_tells_all() {
     assert_eq!(waiting.ends[0].local, lone.local_addr().unwrap().to_string());
 
     for client in [&a, &b] {
-        client.send(ToBroker::Release { id: 1, goes_on: false });
+        client.send(ToBroker::Release { id: 1, then: Then::Closes });
     }
     wait_until("closed", || broker.status().broker.closed_ring_bytes == 1_000_000);
 }

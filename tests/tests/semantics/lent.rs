@@ -13,6 +13,12 @@ fn check(way: &str) {
     check_all_there("lent", &[way], &moods);
 }
 
+/// Both ends need no more than a connection that is new.
+#[test]
+fn rings_come_back_to_who_asks_now_and_then() {
+    check_all_there("lent", &["spawn", "seldom"], &[Knobs::default()]);
+}
+
 #[test]
 fn rings_come_back_after_system() {
     check("system");

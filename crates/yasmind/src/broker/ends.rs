@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use yasmin_channel::side::GIVEN_BACK;
-use yasmin_control::{Decline, FromBroker, Role, Socket};
+use yasmin_channel::side::{FOR_NOW, GIVEN_BACK};
+use yasmin_control::{Decline, FromBroker, Role, Socket, Then};
 use yasmin_wire::Medium;
 use yasmin_wire::layout::paged_bytes;
 
@@ -27,6 +27,7 @@ const STAYING_SHOWN: usize = 16;
 
 /// Of a connection that goes on.
 const GAVE_BACK: &str = "it gave its channel back, and gets one again once it is busy";
+const IS_WITHOUT: &str = "it gave its channel back for now, and gets one again soon";
 
 impl Broker {
     pub(super) fn offered(
@@ -128,14 +129,19 @@ impl Broker {
 
     /// An end gives its channel back, and its connection goes on: the other one is to do the same. It is shown
     /// until it is released once more, as it is closed, or is offered again.
-    pub(super) fn gives_back(&mut self, token: u64, id: u64, now: Instant) {
+    pub(super) fn gives_back(&mut self, token: u64, id: u64, then: Then, now: Instant) {
+        let (why, reason) = match then {
+            Then::Closes => return,
+            Then::IsSeldom => (GIVEN_BACK, GAVE_BACK),
+            Then::GoesOn => (FOR_NOW, IS_WITHOUT),
+        };
         let serial = self.clients.get(&token).and_then(|client| client.ends.get(&id));
         let Some(end) = serial.and_then(|serial| self.ends.get(serial)) else { return };
         let EndState::Paired { channel, .. } = &end.state else { return };
         if let Some(channel) = self.channels.get(channel) {
-            channel.end_use(end.role.other(), GIVEN_BACK, &self.errands);
+            channel.end_use(end.role.other(), why, &self.errands);
             let label = channel.end(end.role).label.clone();
-            self.show_staying(label, GAVE_BACK, token, id, now);
+            self.show_staying(label, reason, token, id, now);
         }
     }
 
