@@ -39,7 +39,7 @@ const NOT_KNOWN: u64 = u64::MAX - 1;
 
 /// Of the rules by which sites are found, too: their number, and the calls that are seen.
 const FORMAT: u64 = {
-    const RULES: u64 = 1;
+    const RULES: u64 = 2;
     let (mut sum, mut number) = (sum_with(SUM, RULES), 0);
     while number < 512 {
         sum = sum_with(sum, is_seen(number) as u64);

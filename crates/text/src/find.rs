@@ -146,6 +146,33 @@ fn way_in_function<'a>(text: &Text<'a>, start: usize, at: usize, end: usize) -> 
 /// Bytes of which nobody says where a function begins.
 fn way_in_bytes<'a>(text: &Text<'a>, at: usize, is_function: bool) -> Way<'a> {
     let code = text.code;
+    // Nothing that could be text stands before it. Where functions are described, and this
+    // belongs to none, it is a table that somebody put between them.
+    let is_table = text.unwind.is_some() && !is_function;
+    match steps_to(code, at) {
+        Steps::Come(start) => {
+            // Far enough behind the start for decoding to be in step and for all short jumps
+            // to be seen.
+            let trusted_from = if start == 0 { 0 } else { start + SHORT_JUMP };
+            Way::Flow(Flow { code, start, at, end: at + SHORT_JUMP, trusted_from })
+        }
+        Steps::Pass => Way::Nothing,
+        Steps::End if is_table => Way::Nothing,
+        Steps::End => Way::Unknown,
+    }
+}
+
+/// Where decoding leads that began so far before a place that it is in step with the instructions by then.
+enum Steps {
+    /// To it, from here.
+    Come(usize),
+    /// Past it: it is inside of an instruction.
+    Pass,
+    /// Not so far.
+    End,
+}
+
+fn steps_to(code: &[u8], at: usize) -> Steps {
     let first = at.saturating_sub(BEFORE);
     // Whether decoding from `first + i` comes to `at`; `None`: it does not get so far.
     let mut comes = [None; BEFORE + 1];
@@ -162,20 +189,12 @@ fn way_in_bytes<'a>(text: &Text<'a>, at: usize, is_function: bool) -> Way<'a> {
     let mut is_passed = false;
     for start in settled {
         match comes[start - first] {
-            Some(true) => {
-                // Far enough behind the start for decoding to be in step and for all short jumps
-                // to be seen.
-                let trusted_from = if first == 0 { 0 } else { start + SHORT_JUMP };
-                return Way::Flow(Flow { code, start, at, end: at + SHORT_JUMP, trusted_from });
-            }
+            Some(true) => return Steps::Come(start),
             Some(false) => is_passed = true,
             None => {}
         }
     }
-    // Nothing that could be text stands before it. Where functions are described, and this
-    // belongs to none, it is a table that somebody put between them.
-    let is_table = text.unwind.is_some() && !is_function;
-    if is_passed || is_table { Way::Nothing } else { Way::Unknown }
+    if is_passed { Steps::Pass } else { Steps::End }
 }
 
 const RAX: usize = 0;
@@ -376,16 +395,14 @@ fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether an instruction may begin at `at`, for all that its function says.
+/// Whether an instruction may begin at `at`, for all that its function says, or the bytes before it do.
 pub(crate) fn may_begin(text: &Text<'_>, at: usize) -> bool {
     let address = text.address.wrapping_add(at as u64);
     let function = text.unwind.and_then(|unwind| unwind.function(address));
-    let Some((mut from, _)) = function.and_then(|function| within(text, function)) else {
-        return true;
+    let function = function.and_then(|function| within(text, function));
+    let Some((mut from, _)) = function.filter(|(from, _)| at - from <= LONGEST) else {
+        return !matches!(steps_to(text.code, at), Steps::Pass);
     };
-    if at - from > LONGEST {
-        return true;
-    }
     while from < at {
         let Some(one) = text.code.get(from..).and_then(decode) else { return true };
         from += one.len_bytes;

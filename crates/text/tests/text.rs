@@ -412,6 +412,27 @@ mod sites {
         assert_eq!(found(&code), one(5, 0, 5));
     }
 
+    /// By chance the end of one instruction and the beginning of the next one say jmp.
+    #[test]
+    fn what_only_looks_like_a_jump_leads_nowhere() {
+        const AFAR: usize = 3 << 20;
+        const BEFORE: usize = 500;
+        // mov eax, 41; syscall; jmp away, so that there is room before it alone
+        let text = |jump: &[u8]| {
+            let mut code = b"\x90\x90\xb8\x29\0\0\0\x0f\x05\xeb\xfe".to_vec();
+            code.resize(AFAR - BEFORE, 0x90);
+            // mov eax, [rsp + 28]
+            code.extend_from_slice(&b"\x8b\x44\x24\x1c".repeat(BEFORE / 4));
+            code.extend_from_slice(jump);
+            let next = code.len() as i32 + 4;
+            code.extend_from_slice(&(7 - next).to_le_bytes());
+            code
+        };
+        // jmp rel32, and mov ecx, r13d (44 89 e9) behind which the same four bytes come
+        assert_eq!(found(&text(b"\xe9")), Err(Refusal::NoRoom));
+        assert_eq!(found(&text(b"\x44\x89\xe9")), one(7, 5, 2));
+    }
+
     #[test]
     fn two_do_not_overlap() {
         // mov eax, 41; syscall; mov eax, 3; syscall
