@@ -27,6 +27,7 @@
 # make kvm-up, kvm-down the same guests to work in: tests/vm/kvm.py exec a|b COMMAND
 # make deb            Debian packages, in target/deb
 # make deb-test       installs, upgrades and removes them in a fresh Debian; by hand
+# make newer          the semantics tests by the libc and compilers of another Debian: DEBIAN=trixie FILTERS=streams::; by hand
 # make install        to $(DESTDIR)$(PREFIX); make uninstall takes exactly that away again
 
 CARGO ?= cargo
@@ -80,7 +81,7 @@ UNITS = $(HOSTED) --exclude yasmin-tests
 
 .PHONY: soak cost runtimes build surface demo perf lab lab-peers test differential mutants jobs conformance conformance-short needs-conformance fuzz asan install uninstall clean
 .PHONY: needs-build needs-demo needs-lab needs-test needs-jobs lint unit loom e2e licences fuzz-smoke sanitizers tsan
-.PHONY: deb deb-test
+.PHONY: deb deb-test newer
 .PHONY: numa-test vm-up vm-down vm-test vm-pvh-test vm-pvh-rings vm-pvh-bench vm-bench vm-lab needs-vm kvm-up kvm-down kvm-test kvm-migrations kvm-bench kvm-lab
 
 # Two runs: built together, the library's dependencies would get the features that the broker
@@ -397,6 +398,16 @@ deb-test: deb
 	@.ci/install-packages $(DEB_TEST_NEEDS)
 	lintian --allow-root --fail-on error $(DEBS)/*.deb
 	tests/deb/test.py $(DEBS)
+
+DEBIAN ?= trixie
+# Options and parts of tests' names, as: FILTERS="--test-threads=2 streams:: alone::"
+FILTERS ?= --test-threads=1
+
+# Needs root.
+newer: needs-test build
+	@.ci/install-packages debootstrap:debootstrap
+	tests/newer/run.sh $(DEBIAN) $(abspath $(TARGET)/newer) "$$(realpath "$$($(CARGO) $(E2E) --no-run \
+		--test semantics 2>&1 | sed -n 's/.*(\(.*\))$$/\1/p')")" $(abspath $(RELEASE)) $(FILTERS)
 
 clean:
 	$(CARGO) clean

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use yasmin_channel::side::FOREIGN;
 
-use crate::conn::Conn;
+use crate::conn::{self, Conn};
 use crate::entry::{self, Entry};
 use crate::image::Image;
 use crate::life::Ends;
@@ -54,9 +54,22 @@ enum Way {
     Start,
 }
 
+/// Whether all there is to do for another program is done already: in a sandbox everything is parked and the
+/// kernel knows it. A connection with bytes unread is handed on all the same, since a gap is worse than an end.
+fn is_done() -> bool {
+    let is_unread = |fd| {
+        let conn = conn::at(fd);
+        conn.is_some_and(|conn| conn.pin(fd).is_some_and(|_pin| conn.is_unread()))
+    };
+    process::is_sandboxed() && !(0..table::end()).any(is_unread)
+}
+
 /// Before an exec: what the program inherits.
 pub fn before_exec(image: impl Fn() -> Image) {
     process::refresh();
+    if is_done() {
+        return;
+    }
     let way = if process::is_borrowed() { Way::Borrowed } else { Way::Exec };
     let walk = hand_on(way, &image);
     if way == Way::Borrowed {
@@ -115,6 +128,9 @@ fn becomes_residue(conn: &'static Conn, fd: c_int) {
 /// Before a child is started by a call that does the exec itself.
 pub fn before_start(image: impl Fn() -> Image) {
     process::refresh();
+    if is_done() {
+        return;
+    }
     hand_on(Way::Start, &image);
     set::before_start(closes_on_exec);
 }
@@ -124,9 +140,11 @@ pub fn before_start(image: impl Fn() -> Image) {
 /// one that the child made would be nobody's here, and the next child would take it away from the first.
 pub extern "C" fn before_vfork() {
     process::refresh();
+    if process::is_sandboxed() {
+        return;
+    }
     set::before_start(closes_on_exec);
-    let is_not_asked = process::is_borrowed() || process::is_sandboxed();
-    let end = if is_not_asked { 0 } else { table::end() };
+    let end = if process::is_borrowed() { 0 } else { table::end() };
     for fd in (0..end).filter(|&fd| table::is_stream(fd) && !closes_on_exec(fd)) {
         life::lends(fd);
         if let Entry::Conn(conn) = entry::get(fd)

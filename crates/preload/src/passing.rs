@@ -42,6 +42,10 @@ fn until_ns() -> u64 {
 /// # Safety
 /// The message as the program passed it, its control data readable.
 pub unsafe fn before(via: c_int, msg: &MsgHdr) {
+    // All is parked and known to the kernel already; what is unread stays.
+    if process::is_sandboxed() {
+        return;
+    }
     let saved = sys::errno();
     // SAFETY: the caller's.
     unsafe { for_each_right(msg, |fd| pass(fd, via)) };
@@ -53,7 +57,7 @@ pub unsafe fn before(via: c_int, msg: &MsgHdr) {
 /// # Safety
 /// As above.
 pub unsafe fn failed(msg: &MsgHdr) {
-    if residue::has_passed() {
+    if residue::has_passed() && !process::is_sandboxed() {
         let saved = sys::errno();
         // SAFETY: the caller's.
         unsafe { for_each_right(msg, take_back) };
@@ -70,7 +74,8 @@ pub unsafe fn failed(msg: &MsgHdr) {
 /// # Safety
 /// The message as the kernel left it.
 pub unsafe fn received(via: c_int, msg: &MsgHdr) {
-    if msg.controllen == 0 {
+    // Nothing gets a ring in a sandbox, and nothing can be claimed.
+    if msg.controllen == 0 || process::is_sandboxed() {
         return;
     }
     let saved = sys::errno();

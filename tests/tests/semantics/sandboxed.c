@@ -56,9 +56,16 @@ static void forbid(const char *how)
 		ALLOW(__NR_socket),
 		ALLOW(__NR_connect),
 		ALLOW(__NR_accept),
+		/* A descriptor goes there and back. */
+		ALLOW(__NR_sendmsg),
+		ALLOW(__NR_recvmsg),
 		/* A child. */
 		ALLOW(__NR_clone),
 		ALLOW(__NR_set_robust_list),
+#if defined(__GLIBC_MINOR__) && __GLIBC_MINOR__ >= 38
+		/* Around its fork. */
+		ALLOW(__NR_rt_sigprocmask),
+#endif
 		ALLOW(__NR_wait4),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 	};
@@ -92,6 +99,26 @@ static int begins(int listener, const struct sockaddr_in *at)
 		if (write(near, &byte, 1) != 1 || read(far, &byte, 1) != 1)
 			return 0;
 	return !close(near) && read(far, &byte, 1) == 0 && !close(far);
+}
+
+/* The connection by a number that came in a message. */
+static int passes(int s, const int pair[2])
+{
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { .head = { CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS } };
+	char byte = 'x';
+	struct iovec piece = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control,
+				  .msg_controllen = sizeof(control) };
+	int other;
+
+	memcpy(CMSG_DATA(&control.head), &s, sizeof(s));
+	if (sendmsg(pair[0], &message, 0) != 1 || recvmsg(pair[1], &message, 0) != 1)
+		return 0;
+	memcpy(&other, CMSG_DATA(&control.head), sizeof(other));
+	return other != s && round_trips(other, 100) && !close(other) && round_trips(s, 100);
 }
 
 static int forks(int s)
@@ -128,11 +155,11 @@ static _Noreturn void client(const struct sockaddr_in *at, const char *how)
 {
 	struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(own);
-	int s = socket(AF_INET, SOCK_STREAM, 0), listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+	int s = socket(AF_INET, SOCK_STREAM, 0), listener = socket(AF_INET, SOCK_STREAM, 0), one = 1, pair[2];
 
 	if (bind(listener, (void *)&own, len) || listen(listener, 1) || getsockname(listener, (void *)&own, &len))
 		die("listen");
-	if (connect(s, (const void *)at, sizeof(*at)))
+	if (connect(s, (const void *)at, sizeof(*at)) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
 		die("connect");
 	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	/* Until some of it went by ring. On a busy machine the broker answers late. */
@@ -152,7 +179,7 @@ static _Noreturn void client(const struct sockaddr_in *at, const char *how)
 	forbid(how);
 	if (!round_trips(s, 2000))
 		_exit(1);
-	if (!begins(listener, &own) || !forks(s))
+	if (!begins(listener, &own) || !passes(s, pair) || !forks(s))
 		_exit(1);
 	close(s);
 	_exit(0);

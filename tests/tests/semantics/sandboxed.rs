@@ -66,3 +66,39 @@ fn what_is_unread() {
     let moods = [Knobs::default(), Knobs::at_once(), Knobs::at_once().chaos(100, 5)];
     assert_eq!(check_as_by_tcp("sandboxed_unread", &moods).len(), 19 * 8);
 }
+
+/// The system calls that each of the program's calls leads to, by their numbers.
+#[track_caller]
+fn calls(lab: &Lab, program: &std::path::Path) -> Vec<(String, Vec<String>)> {
+    let mut process = lab.start("sandbox_calls", &lab.a, program, &[]);
+    let mut calls = Vec::new();
+    loop {
+        let line = process.next_line();
+        let line = line.unwrap_or_else(|| panic!("no more lines: {}", process.output()));
+        if line == "all there" {
+            break;
+        }
+        let mut words = line.split_whitespace().map(str::to_owned);
+        calls.extend(words.next().map(|name| (name, words.collect())));
+    }
+    process.finish();
+    calls
+}
+
+/// In a sandbox the library makes no call that the program does not make: a filter may kill for it.
+#[test]
+fn nothing_calls_what_the_program_does_not() {
+    let folder = Folder::new();
+    let options = ["-Wno-unused-result"];
+    let program = compile(&folder, "sandbox_calls", &["sandbox_calls.c"], &options);
+    let plain = calls(&Lab::plain(Net::Loopback), &program);
+    assert!(plain.len() > 50, "{plain:?}");
+    for knobs in [Knobs::at_once(), Knobs::at_once().spin(0)] {
+        let lab = Lab::new(Net::Loopback, knobs.clone());
+        for ((name, plain), (_, with)) in plain.iter().zip(calls(&lab, &program)) {
+            let is_own = |call: &String| plain.contains(call);
+            assert!(with.iter().all(is_own), "{name}: {with:?} where by TCP {plain:?}, {knobs:?}");
+        }
+        lab.assert_some_by_ring(lab.bytes_in_all().ring);
+    }
+}
