@@ -11,7 +11,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::listed::{self, Listed};
+use super::listed::{self, INHERITED_BELOW, Listed};
 use super::registration::{self, ARMED, IN_KERNEL, PRESENT, SPENT};
 use super::{EDGE, FOR_GOOD, ONESHOT, Set, created, kernel, numbers, of};
 use crate::{conn, process, sys, table};
@@ -81,14 +81,42 @@ pub fn read_all() {
 pub fn reads(set: &'static Set) {
     let Some(_guard) = set.lock.acquire() else { return is_unclear() };
     let fd = set.fd.load(Ordering::Relaxed);
-    if !listed::for_each(fd, |listed| has(set, listed)) {
+    // Whoever sent it may have put very many there.
+    let mut steps = STEPS;
+    let reads = |listed: &Listed| {
+        if let Some(at) = number_of(listed, &mut steps) {
+            has(set, listed, at);
+        }
+        steps > 0
+    };
+    if !listed::for_each(fd, reads) {
         is_unclear();
     }
 }
 
+/// So many times at most the kernel is asked which file a number is of, for one set.
+const STEPS: u32 = 1 << 14;
+
+/// The number of a registration's socket here: its own, or another one where that was closed.
+fn number_of(listed: &Listed, steps: &mut u32) -> Option<c_int> {
+    *steps = steps.checked_sub(1)?;
+    match listed.is_of(listed.number) {
+        Some(true) => return Some(listed.number),
+        // It is no socket.
+        Some(false) => return None,
+        None => {}
+    }
+    for at in 0..table::end().max(INHERITED_BELOW) {
+        *steps = steps.checked_sub(1)?;
+        if listed.is_of(at) == Some(true) {
+            return Some(at);
+        }
+    }
+    None
+}
+
 /// Under the set's lock.
-fn has(set: &'static Set, listed: &Listed) {
-    let Some(at) = listed.at() else { return };
+fn has(set: &'static Set, listed: &Listed, at: c_int) {
     let Some(one) = registration::make(set, listed.number) else { return is_unclear() };
     one.note(listed.asked());
     one.add(PRESENT | IN_KERNEL | ARMED);

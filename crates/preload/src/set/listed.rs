@@ -62,23 +62,20 @@ impl Listed {
         self.event.events & UNTOLD != 0
     }
 
-    /// The number of its socket here: its own, or another one where that was closed.
-    pub fn at(&self) -> Option<c_int> {
-        // All of some kinds of files have one inode.
-        let is_it = |fd: &c_int| {
-            stat(*fd).is_some_and(|stat| stat.is_a(S_IFSOCK) && stat.file == self.file)
-        };
-        let others = || (0..table::end().max(INHERITED_BELOW)).find(is_it);
-        Some(self.number).filter(is_it).or_else(others)
+    /// `None`: the file at `fd` is another one. Else whether it is a socket: all of some other kinds of files have
+    /// one inode.
+    pub fn is_of(&self, fd: c_int) -> Option<bool> {
+        let stat = stat(fd).filter(|stat| stat.file == self.file)?;
+        Some(stat.is_a(S_IFSOCK))
     }
 }
 
 /// Below this the sockets lie that a program may begin with and use by ring.
 pub const INHERITED_BELOW: c_int = 64;
 
-/// The kernel's list of the set at `fd`, one by one. False: it cannot be read, or not all of it
-/// (Linux before 4.13 names no inodes).
-pub fn for_each(fd: c_int, mut each: impl FnMut(&Listed)) -> bool {
+/// The kernel's list of the set at `fd`, one by one, as long as `each` is true. False: it was not once, or the list
+/// cannot be read, or not all of it (Linux before 4.13 names no inodes).
+pub fn for_each(fd: c_int, mut each: impl FnMut(&Listed) -> bool) -> bool {
     let Some(file) = open(fd) else { return false };
     let mut text = [0u8; 1024];
     let mut held = 0;
@@ -95,7 +92,11 @@ pub fn for_each(fd: c_int, mut each: impl FnMut(&Listed)) -> bool {
         while let Some(len) = text[done..held].iter().position(|byte| *byte == b'\n') {
             let line = &text[done..done + len];
             match Listed::parse(line) {
-                Some(listed) => each(&listed),
+                Some(listed) if !each(&listed) => {
+                    sys::close(file);
+                    return false;
+                }
+                Some(_) => {}
                 None if line.starts_with(b"tfd") => {
                     sys::close(file);
                     return false;
@@ -218,8 +219,10 @@ impl Set {
 
     /// Another process has put it there.
     fn takes_over(&'static self, listed: &Listed) {
-        let Some(fd) = listed.at() else { return };
-        let Some(conn) = conn::at(fd).filter(|conn| self.lacks(fd, conn)) else { return };
+        let lacks = |&fd: &c_int| conn::at(fd).is_some_and(|conn| self.lacks(fd, conn));
+        let mut lacking = (0..table::end()).filter(lacks);
+        let Some(fd) = lacking.find(|&fd| listed.is_of(fd) == Some(true)) else { return };
+        let Some(conn) = conn::at(fd) else { return };
         let Some(one) = registration::make(self, listed.number) else { return };
         if fd != listed.number {
             one.inode.store(listed.file.inode, Ordering::Relaxed);
@@ -259,6 +262,7 @@ impl Set {
                     one.add(SPENT);
                 }
             }
+            true
         });
         if !is_read {
             return;
