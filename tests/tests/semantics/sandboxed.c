@@ -107,7 +107,7 @@ static int passes(int s, const int pair[2])
 	union {
 		struct cmsghdr head;
 		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = { .head = { CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS } };
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS } };
 	char byte = 'x';
 	struct iovec piece = { &byte, 1 };
 	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control,
