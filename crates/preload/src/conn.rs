@@ -137,6 +137,13 @@ fn can_spare(bytes: usize) -> bool {
     taken <= sys::address_space_limit() / SHARE_OF_LIMIT
 }
 
+/// Whether a ring has bytes that were not read.
+pub fn any_is_unread() -> bool {
+    let is_unread =
+        |fd| at(fd).is_some_and(|conn| conn.pin(fd).is_some_and(|_pin| conn.is_unread()));
+    (0..table::end()).any(is_unread)
+}
+
 pub fn any_is_shared() -> bool {
     ANY_SHARED.load(Ordering::Relaxed) != 0
 }

@@ -28,8 +28,17 @@ pub struct Wait {
     pub max: c_int,
     pub timeout: Timeout,
     pub mask: *const c_void,
-    /// It was epoll_pwait2: the kernel takes nanoseconds.
-    pub precise: bool,
+    pub form: Form,
+}
+
+/// As which call it came: the kernel is asked by the same one, as a filter (seccomp) may let no other through.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Form {
+    Wait,
+    /// epoll_pwait.
+    Masked,
+    /// epoll_pwait2: it takes nanoseconds.
+    Precise,
 }
 
 impl Wait {
@@ -54,15 +63,15 @@ impl Wait {
         let (events, max) = (self.events.wrapping_add(skip), self.max - skip as c_int);
         // SAFETY: the program's buffer and mask.
         unsafe {
-            if self.precise {
-                let time = timeout.timespec();
-                let at = if timeout.ns < 0 { core::ptr::null() } else { &raw const time };
-                return real::epoll_pwait2(self.fd, events, max, at, self.mask);
+            match self.form {
+                Form::Wait => real::epoll_wait(self.fd, events, max, timeout.ms()),
+                Form::Masked => real::epoll_pwait(self.fd, events, max, timeout.ms(), self.mask),
+                Form::Precise => {
+                    let time = timeout.timespec();
+                    let at = if timeout.ns < 0 { core::ptr::null() } else { &raw const time };
+                    real::epoll_pwait2(self.fd, events, max, at, self.mask)
+                }
             }
-            if self.mask.is_null() {
-                return real::epoll_wait(self.fd, events, max, timeout.ms());
-            }
-            real::epoll_pwait(self.fd, events, max, timeout.ms(), self.mask)
         }
     }
 

@@ -57,11 +57,7 @@ enum Way {
 /// Whether all there is to do for another program is done already: in a sandbox everything is parked and the
 /// kernel knows it. A connection with bytes unread is handed on all the same, since a gap is worse than an end.
 fn is_done() -> bool {
-    let is_unread = |fd| {
-        let conn = conn::at(fd);
-        conn.is_some_and(|conn| conn.pin(fd).is_some_and(|_pin| conn.is_unread()))
-    };
-    process::is_sandboxed() && !(0..table::end()).any(is_unread)
+    process::is_sandboxed() && !conn::any_is_unread()
 }
 
 /// Before an exec: what the program inherits.

@@ -26,6 +26,8 @@ const UNKNOWN_SPACE: u32 = 1022;
 static LEAVES_RINGS: AtomicBool = AtomicBool::new(false);
 /// The program has forbidden itself system calls, or is about to (seccomp).
 static SANDBOXED: AtomicBool = AtomicBool::new(false);
+/// A ring had bytes unread when it became one.
+static KEEPS_UNREAD: AtomicBool = AtomicBool::new(false);
 /// Forks that are under way, of several threads at once: no channel is attached until all are done.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// What puts a forked child's connections in order (`fork`).
@@ -71,8 +73,9 @@ pub fn has_left_rings() -> bool {
 
 /// From now on no call of the program's may lead to a system call that it does not make itself, if only
 /// at a loss: where a connection is closed with ring bytes unread, say, the peer is told of the end and not
-/// of a reset.
-pub fn enters_sandbox() {
+/// of a reset. `keeps_unread`: a ring has some.
+pub fn enters_sandbox(keeps_unread: bool) {
+    KEEPS_UNREAD.store(keeps_unread, Ordering::Relaxed);
     SANDBOXED.store(true, Ordering::SeqCst);
 }
 
@@ -221,6 +224,10 @@ pub fn has_threads() -> bool {
 
 #[cold]
 fn is_a_borrower() -> bool {
+    // With nothing in a ring each number means what the kernel says, and to ask may end the program.
+    if is_sandboxed() && !KEEPS_UNREAD.load(Ordering::Relaxed) {
+        return false;
+    }
     if sys::getpid() != pid() {
         return true;
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use yasmin_control::Decline;
 
 use crate::broker::{self, Reply};
-use crate::conn::{Conn, Handout};
+use crate::conn::{self, Conn, Handout};
 use crate::entry::{self, Entry};
 use crate::lock::Lock;
 use crate::set::listed::INHERITED_BELOW;
@@ -65,7 +65,7 @@ pub fn enter_sandbox() {
     }
     set::enter_sandbox();
     broker::leave();
-    process::enters_sandbox();
+    process::enters_sandbox(conn::any_is_unread());
     sys::set_errno(saved);
 }
 

@@ -76,7 +76,8 @@ pub unsafe fn by_number(
     old: *mut [u64; 4],
     mask_bytes: usize,
 ) -> c_int {
-    let action = memory::get(new);
+    // To look at a bad address takes a fault, and the way back from its handler is a call.
+    let action = if new.is_null() { None } else { memory::get(new) };
     let is_bad = mask_bytes != 8 || !new.is_null() && action.is_none();
     if is_bad {
         // SAFETY: the kernel says what is wrong.

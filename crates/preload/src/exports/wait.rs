@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_void};
 use super::check;
 use crate::clock::Since;
 use crate::entry::{self, Entry};
-use crate::epoll_wait::Wait;
+use crate::epoll_wait::{Form, Wait};
 use crate::poll::Poll;
 use crate::select::Sets;
 use crate::set::{self, Set};
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn epoll_wait(
         return unsafe { real::epoll_wait(fd, events, max, timeout) };
     };
     let timeout = Timeout::from_ms(timeout);
-    wait_on(set, Wait { fd, events, max, timeout, mask: core::ptr::null(), precise: false })
+    wait_on(set, Wait { fd, events, max, timeout, mask: core::ptr::null(), form: Form::Wait })
 }
 
 #[unsafe(no_mangle)]
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn epoll_pwait(
         return unsafe { real::epoll_pwait(fd, events, max, timeout, mask) };
     }
     let timeout = Timeout::from_ms(timeout);
-    wait_on(set, Wait { fd, events, max, timeout, mask: needed(mask), precise: false })
+    wait_on(set, Wait { fd, events, max, timeout, mask: needed(mask), form: Form::Masked })
 }
 
 #[unsafe(no_mangle)]
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn epoll_pwait2(
         // SAFETY: the program's own arguments.
         return unsafe { real::epoll_pwait2(fd, events, max, timeout, mask) };
     };
-    wait_on(set, Wait { fd, events, max, timeout: limit, mask: needed(mask), precise: true })
+    wait_on(set, Wait { fd, events, max, timeout: limit, mask: needed(mask), form: Form::Precise })
 }
 
 /// So many events are looked at whether they can be written; behind them only the kernel knows.
