@@ -259,6 +259,7 @@ pub fn before_start(closes: impl Fn(c_int) -> bool) {
             set.lent.store(1, Ordering::SeqCst);
             set.show();
             set.leaves_to_kernel(false);
+            set.marks_untold();
         }
     }
 }

@@ -165,13 +165,13 @@ fn what_a_received_set_holds_is_told() {
 }
 
 /// The same with bytes unread in a ring.
-fn passed_unread(duo: &mut Duo, order: [&str; 2]) {
+fn passed_unread(duo: &mut Duo, order: [&str; 2], events: &str) {
     duo.a("pair U V");
     duo.a("cloexec V 0");
     duo.a("spawn P");
     duo.warm("C");
     duo.a("epoll E");
-    duo.a("epadd E C in");
+    duo.a(&format!("epadd E C {events}"));
     duo.a("in P epoll X");
     duo.b("send C 100");
     duo.a("awaitunread C 100");
@@ -192,6 +192,8 @@ fn passed_unread(duo: &mut Duo, order: [&str; 2]) {
 
 #[test]
 fn a_received_set_tells_of_unread_bytes() {
-    check(|duo| passed_unread(duo, ["E", "C"]));
-    check(|duo| passed_unread(duo, ["C", "E"]));
+    check(|duo| passed_unread(duo, ["E", "C"], "in"));
+    check(|duo| passed_unread(duo, ["C", "E"], "in"));
+    check(|duo| passed_unread(duo, ["E", "C"], "in+et"));
+    check(|duo| passed_unread(duo, ["C", "E"], "in+et"));
 }

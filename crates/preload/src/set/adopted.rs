@@ -131,7 +131,8 @@ fn has(set: &'static Set, listed: &Listed, at: c_int) {
     if let Some(conn) = conn::at(at)
         && let Ok(_rx) = conn.lock_rx(at)
     {
-        if !listed.is_untold() {
+        // One whose number was closed could not be marked.
+        if at == listed.number && !listed.is_untold() {
             one.edge_told.store(conn.receiver().tail_seen(), Ordering::Relaxed);
         }
         set.push_hot(one);

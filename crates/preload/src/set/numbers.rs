@@ -42,6 +42,7 @@ pub fn passed_on(set: &'static Set) {
     set.make_foreign(FOR_GOOD);
     if let Some(_guard) = set.lock.acquire() {
         set.leaves_to_kernel(true);
+        set.marks_untold();
     }
 }
 
