@@ -10,7 +10,7 @@ suite=$1 work=$2 program=$3 bin=$4
 shift 4
 here=$(realpath "$(dirname "$0")/../..")
 root=$work/$suite
-packages=gcc,libc6-dev,musl-tools,libhwloc15,ca-certificates,python3-minimal,perl,iproute2,procps
+packages=gcc,g++,libc6-dev,musl-tools,valgrind,libhwloc15,ca-certificates,python3-minimal,perl,iproute2,procps
 
 if [ ! -e "$root.done" ]; then
 	mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -v security | head -n 1)
