@@ -44,7 +44,7 @@ fn epoch() -> u64 {
     u64::from(EPOCH.load(Ordering::Relaxed) & 0x3fff)
 }
 
-/// An offer's identifier, of 63 bits: the epoch, a sequence number, the descriptor.
+/// An offer's identifier, of 62 bits: the epoch, a sequence number, the descriptor.
 pub fn offer_id(fd: c_int) -> u64 {
     let epoch = epoch();
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed) & 0xfff_ffff;

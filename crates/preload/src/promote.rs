@@ -101,12 +101,12 @@ pub fn begin_received(fd: c_int) {
 pub fn begin_inherited() {
     const NUMBERS: usize = INHERITED_BELOW as usize;
     const POLLNVAL: i16 = 0x20;
+    if set::adopted::are_unclear() {
+        return;
+    }
     let mut numbers = [PollFd { fd: 0, events: 0, revents: 0 }; NUMBERS];
     for (number, one) in (0..).zip(&mut numbers) {
         one.fd = number;
-    }
-    if set::adopted::are_unclear() {
-        return;
     }
     // SAFETY: an array of ours; a timeout of 0.
     unsafe { call!(poll, numbers.as_mut_ptr(), NUMBERS, 0) };

@@ -111,24 +111,24 @@ fn what_an_inherited_set_holds_is_told_in_the_next_program() {
         duo.a("epadd E C in");
         duo.a("cloexec E 0");
         duo.a("exec");
-        served(duo, "C");
+        served(duo, "", "C");
         prove(duo, "", "C");
         // Another one that it accepts, in a set of its own.
         duo.connect("D");
         duo.a("epoll F");
         duo.a("epadd F D in");
         duo.a("epadd E D in");
-        served(duo, "D");
+        served(duo, "", "D");
     });
 }
 
-/// `a` waits for what comes on its set E.
-fn served(duo: &mut Duo, name: &str) {
+/// `a`, or what it says first, waits for what comes on its set E.
+fn served(duo: &mut Duo, who: &str, name: &str) {
     for _ in 0..100 {
         duo.b(&format!("sendall {name} 300"));
-        duo.a("epwait E 5000");
-        duo.a(&format!("recvall {name} 300"));
-        duo.a(&format!("sendall {name} 200"));
+        duo.a(&format!("{who}epwait E 5000"));
+        duo.a(&format!("{who}recvall {name} 300"));
+        duo.a(&format!("{who}sendall {name} 200"));
         duo.b(&format!("recvall {name} 200"));
     }
 }
@@ -149,6 +149,14 @@ fn prove(duo: &mut Duo, who: &str, name: &str) {
     panic!("nothing by ring: {:#?}", duo.lab.status());
 }
 
+/// To `a`'s child.
+fn give(duo: &mut Duo, names: [&str; 2]) {
+    for name in names {
+        duo.a(&format!("give U {name}"));
+        duo.a(&format!("in P take V {name}"));
+    }
+}
+
 /// A set and a socket in it go to another program, the one or the other first.
 fn passed(duo: &mut Duo, order: [&str; 2]) {
     duo.a("pair U V");
@@ -160,19 +168,10 @@ fn passed(duo: &mut Duo, order: [&str; 2]) {
     duo.a("epadd E C in");
     // In P the number of the connection is another one.
     duo.a("in P epoll X");
-    for name in order {
-        duo.a(&format!("give U {name}"));
-        duo.a(&format!("in P take V {name}"));
-    }
+    give(duo, order);
     duo.a("close C");
     duo.a("close E");
-    for _ in 0..100 {
-        duo.b("sendall C 300");
-        duo.a("in P epwait E 5000");
-        duo.a("in P recvall C 300");
-        duo.a("in P sendall C 200");
-        duo.b("recvall C 200");
-    }
+    served(duo, "in P ", "C");
     // Behind the set it may be in it already.
     if order[0] == "C" {
         prove(duo, "in P ", "C");
@@ -196,10 +195,7 @@ fn passed_unread(duo: &mut Duo, order: [&str; 2], events: &str) {
     duo.a("in P epoll X");
     duo.b("send C 100");
     duo.a("awaitunread C 100");
-    for name in order {
-        duo.a(&format!("give U {name}"));
-        duo.a(&format!("in P take V {name}"));
-    }
+    give(duo, order);
     duo.a("in P epwait E 0");
     duo.a("close C");
     duo.a("close E");

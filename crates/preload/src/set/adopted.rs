@@ -12,7 +12,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::listed::{self, INHERITED_BELOW, Listed};
-use super::registration::{self, ARMED, IN_KERNEL, PRESENT, SPENT};
+use super::registration::{self, SPENT};
 use super::{EDGE, FOR_GOOD, ONESHOT, Set, created, kernel, numbers, of};
 use crate::{conn, process, sys, table};
 
@@ -117,16 +117,9 @@ fn number_of(listed: &Listed, steps: &mut u32) -> Option<c_int> {
 
 /// Under the set's lock.
 fn has(set: &'static Set, listed: &Listed, at: c_int) {
-    let Some(one) = registration::make(set, listed.number) else { return is_unclear() };
-    one.note(listed.asked());
-    one.add(PRESENT | IN_KERNEL | ARMED);
-    one.kernel_events.store(0, Ordering::Relaxed);
+    let Some(one) = set.knows(listed, at) else { return is_unclear() };
     if one.asked() & ONESHOT != 0 && one.asked() & !(ONESHOT | EDGE) == 0 {
         one.add(SPENT);
-    }
-    if at != listed.number {
-        one.inode.store(listed.file.inode, Ordering::Relaxed);
-        one.moves(at, true);
     }
     if let Some(conn) = conn::at(at)
         && let Ok(_rx) = conn.lock_rx(at)

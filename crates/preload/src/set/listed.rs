@@ -31,7 +31,7 @@ pub struct File {
 pub struct Listed {
     pub number: c_int,
     event: EpollEvent,
-    pub file: File,
+    file: File,
 }
 
 impl Listed {
@@ -217,20 +217,28 @@ impl Set {
         registration::at(fd).any(|one| one.is_of(self))
     }
 
+    /// The program has it here, with its socket at `at`: a number of its own, or another one where that was closed.
+    /// `None` without memory. Under the lock.
+    pub fn knows(&'static self, listed: &Listed, at: c_int) -> Option<&'static Registration> {
+        let one = registration::make(self, listed.number)?;
+        if at != listed.number {
+            one.inode.store(listed.file.inode, Ordering::Relaxed);
+            one.moves(at, true);
+        }
+        one.note(listed.asked());
+        one.add(PRESENT | IN_KERNEL | ARMED);
+        one.kernel_events.store(0, Ordering::Relaxed);
+        Some(one)
+    }
+
     /// Another process has put it there.
     fn takes_over(&'static self, listed: &Listed) {
         let lacks = |&fd: &c_int| conn::at(fd).is_some_and(|conn| self.lacks(fd, conn));
         let mut lacking = (0..table::end()).filter(lacks);
         let Some(fd) = lacking.find(|&fd| listed.is_of(fd) == Some(true)) else { return };
         let Some(conn) = conn::at(fd) else { return };
-        let Some(one) = registration::make(self, listed.number) else { return };
-        if fd != listed.number {
-            one.inode.store(listed.file.inode, Ordering::Relaxed);
-            one.moves(fd, true);
-        }
-        one.note(listed.asked());
-        one.add(PRESENT | IN_KERNEL | ARMED | LISTED);
-        one.kernel_events.store(0, Ordering::Relaxed);
+        let Some(one) = self.knows(listed, fd) else { return };
+        one.add(LISTED);
         if let Ok(_rx) = conn.lock_rx(fd) {
             self.push_hot(one);
         }
