@@ -56,7 +56,8 @@ class Table:
     def __exit__(self, *_):
         for guest in "ab":
             run(guest, "killall -9 members 2>/dev/null || true")
-        if shown() and not shown()["is_removed"]:
+        # Asked once: what is being removed may be gone the next time.
+        if (left := shown()) and not left["is_removed"]:
             segment("rm", "table")
         await_gone()
         for guest in "ab":
