@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicIsize, Ordering};
 
 pub use yasmin_wait::{Backoff, Budget, Found, Interests, Polling, Watched, wait};
-use yasmin_wait::{Crowding, Rate, Share, Watching};
+use yasmin_wait::{Crowd, Crowding, Rate, Share, Turns, Watching};
 
 use crate::config::{SPIN_SHARE, SPIN_US, UNBOUNDED};
 use crate::signals::Handled;
@@ -37,6 +37,11 @@ thread_word! {
     /// When the thread's last watch ended, if that was in vain and `Peers::are_all_on` the thread's own CPU;
     /// otherwise 0.
     vain_at: u64
+}
+
+thread_word! {
+    /// Ticks that the thread has lost by taking turns, beyond what it saved.
+    lost: u64
 }
 
 /// Used only where the user gave a bound.
@@ -134,13 +139,14 @@ pub fn is_forbidden() -> bool {
     }
 }
 
-/// Whether nobody watches at the moment: it is forbidden, or the CPUs are crowded.
+/// Whether nobody watches at the moment: it is forbidden, or others need the CPUs.
 pub fn is_off() -> bool {
     is_forbidden() || is_crowded()
 }
 
+/// Whether others need the CPUs, and would have them for long each time.
 pub fn is_crowded() -> bool {
-    CROWDING.lasts(clock::ticks())
+    CROWDING.now(clock::ticks()) == Crowd::Working
 }
 
 /// Calls `watch` if this wait, with a timeout of 0, is one of many and watching was worth it.
@@ -201,9 +207,13 @@ fn watch_unbounded(
             return Watched::GaveWay;
         }
     }
+    let now = clock::ticks();
+    if CROWDING.now(now) == Crowd::Waiting {
+        return take_turns(budget, now, stirs);
+    }
     let handled = Handled::now();
     let known = switches::get().checked_sub(1);
-    let mut watching = Watching::begin(budget, &CROWDING, rate(), clock::ticks(), known);
+    let mut watching = Watching::begin(budget, &CROWDING, rate(), now, known);
     let count = || {
         let count = sys::involuntary_switches();
         switches::set(count + 1);
@@ -241,6 +251,28 @@ fn watch_unbounded(
             return Watched::GaveWay;
         }
     }
+}
+
+/// Other threads want this CPU, and wait for something as this one does.
+fn take_turns(budget: &mut Budget, now: u64, mut stirs: impl FnMut() -> bool) -> Watched {
+    let handled = Handled::now();
+    // The kernel may count a yield as one.
+    switches::set(0);
+    let mut turns = Turns::begin(budget, &CROWDING, rate(), now, lost::get());
+    let watched = loop {
+        if stirs() {
+            break turns.stirs();
+        }
+        sys::sched_yield();
+        if let Some(ended) = turns.came_round(clock::ticks()) {
+            break ended;
+        }
+        if handled.is_past() {
+            break Watched::GaveWay;
+        }
+    };
+    lost::set(turns.lost());
+    watched
 }
 
 fn is_here(peer_cpu: u32) -> bool {

@@ -1,4 +1,4 @@
-//! While other threads want the CPUs nobody watches.
+//! Whether other threads want the CPUs, and whether they wait or work.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,48 +7,110 @@ use crate::Rate;
 const MIN_US: u64 = 5_000;
 const MAX_US: u64 = 640_000;
 
+/// What a thread may lose to others that work, beyond what its turns save, before its process sleeps instead. While threads
+/// go over from sleeps to turns those that sleep still go first, as they have used up less of their slices.
+const LOSES_US: u64 = 40_000;
+
+/// After so much lost the process sleeps for so many times as long.
+const SLEEPS: u64 = 4;
+
+const FIRST_WORK_US: u64 = LOSES_US * SLEEPS;
+
 /// Who was heard from so soon after a watch in vain, through TCP's sleep and wake-up, had waited for its end.
 const KEPT_US: u64 = 200;
 
-/// Until when a process does not watch, and for how long it was last told so. All zero: it may.
-///
-/// Who watches uses up the slice that it will need when the answer comes: with more runnable
-/// threads than CPUs, TCP's sleep and wake-up is faster (measured: a 64 B round trip among
-/// compilers, p99 4 us sleeping, 7 ms watching).
+/// A time that ends by itself, and is longer each time that its reason comes again soon. All zero: it is over.
 #[derive(Debug, Default)]
-pub struct Crowding {
+struct Spell {
     until: AtomicU64,
     last_us: AtomicU64,
 }
 
-impl Crowding {
-    pub const fn new() -> Self {
+impl Spell {
+    const fn new() -> Self {
         Self { until: AtomicU64::new(0), last_us: AtomicU64::new(0) }
     }
 
-    pub fn lasts(&self, now: u64) -> bool {
+    fn lasts(&self, now: u64) -> bool {
         let until = self.until.load(Relaxed);
         until != 0 && now < until
     }
 
-    /// Another thread had the CPU: nobody watches for a while, longer each time that it happens
-    /// again soon, and for at least so many ticks as far as the longest while allows.
-    #[cold]
-    pub fn found(&self, now: u64, least: u64, rate: Rate) {
+    /// How long it was told to last, if that is not long ago.
+    fn recent_us(&self, now: u64, rate: Rate) -> Option<u64> {
         let last_us = self.last_us.load(Relaxed);
         let since = now.saturating_sub(self.until.load(Relaxed));
-        let us = if self.lasts(now) {
+        (since < rate.us(4 * last_us.max(MIN_US))).then_some(last_us)
+    }
+
+    /// It begins, for at least so many ticks as far as the longest one allows.
+    #[cold]
+    fn begins(&self, now: u64, least: u64, rate: Rate) {
+        let us = match self.recent_us(now, rate) {
             // Another thread of the process found the same.
-            last_us
-        } else if since < rate.us(4 * last_us.max(MIN_US)) {
-            last_us * 2
-        } else {
+            Some(last_us) if self.lasts(now) => last_us,
+            Some(last_us) => last_us * 2,
             // Long ago: a single event, and no pattern.
-            MIN_US
+            None => MIN_US,
         };
         let us = us.max(MIN_US).max(least / rate.us(1).max(1)).min(MAX_US);
         self.last_us.store(us, Relaxed);
         self.until.store(now + rate.us(us), Relaxed);
+    }
+}
+
+/// What a wait does on the CPUs as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowd {
+    /// It watches: there are CPUs enough.
+    Few,
+    /// It takes turns with the others ([`crate::Turns`]).
+    Waiting,
+    /// It sleeps: the others work, and would have the CPU for long each time.
+    Working,
+}
+
+/// Until when other threads want the CPUs of a process, and whether they mostly wait, too. All zero: none does.
+///
+/// Who watches uses up the slice that it will need when the answer comes: among threads that work,
+/// TCP's sleep and wake-up is faster (measured: a 64 B round trip among
+/// compilers, p99 4 us sleeping, 7 ms watching).
+#[derive(Debug, Default)]
+pub struct Crowding {
+    others: Spell,
+    work: Spell,
+}
+
+impl Crowding {
+    pub const fn new() -> Self {
+        Self { others: Spell::new(), work: Spell::new() }
+    }
+
+    pub fn now(&self, now: u64) -> Crowd {
+        if self.work.lasts(now) {
+            Crowd::Working
+        } else if self.others.lasts(now) {
+            Crowd::Waiting
+        } else {
+            Crowd::Few
+        }
+    }
+
+    /// Another thread had the CPU.
+    pub fn others_run(&self, now: u64, rate: Rate) {
+        self.others.begins(now, 0, rate);
+    }
+
+    /// A thread lost so many ticks to others: nobody watches for a while.
+    pub fn others_work(&self, now: u64, lost: u64, rate: Rate) {
+        self.work.begins(now, lost.saturating_mul(SLEEPS), rate);
+    }
+
+    /// How many ticks a thread may lose to those that work before it says so: less where they did a while ago.
+    pub(crate) fn may_lose(&self, now: u64, rate: Rate) -> u64 {
+        let recent_us = self.work.recent_us(now, rate).unwrap_or(0);
+        let halvings = (recent_us / FIRST_WORK_US).checked_ilog2().map_or(0, |twice| twice + 1);
+        rate.us(LOSES_US >> halvings)
     }
 
     /// A watch begins, `now`. The last one of this thread ended in vain at `vain_at` (0: it did not), and all
@@ -57,7 +119,7 @@ impl Crowding {
     pub fn kept(&self, vain_at: u64, now: u64, rate: Rate) -> bool {
         let has_kept = vain_at != 0 && now.saturating_sub(vain_at) < rate.us(KEPT_US);
         if has_kept {
-            self.found(now, 0, rate);
+            self.others_run(now, rate);
         }
         has_kept
     }
@@ -69,55 +131,66 @@ mod tests {
 
     const RATE: Rate = Rate(3);
 
-    /// Microseconds from `now_us` on in which nobody watches.
-    fn lasts_us(crowding: &Crowding, now_us: u64) -> u64 {
-        let is_over = |us: &u64| !crowding.lasts(RATE.us(now_us + us));
+    /// Microseconds from `now_us` on for which it lasts.
+    fn lasts_us(spell: &Spell, now_us: u64) -> u64 {
+        let is_over = |us: &u64| !spell.lasts(RATE.us(now_us + us));
         (0..10 * MAX_US).step_by(1000).find(is_over).expect("it ends")
     }
 
     #[test]
     fn it_lasts_longer_each_time_and_not_too_long() {
-        let crowding = Crowding::new();
+        let spell = Spell::new();
         let mut now_us = 10_000_000;
         let mut lasted = [0; 9];
         for one in &mut lasted {
-            crowding.found(RATE.us(now_us), 0, RATE);
-            *one = lasts_us(&crowding, now_us) / 1000;
+            spell.begins(RATE.us(now_us), 0, RATE);
+            *one = lasts_us(&spell, now_us) / 1000;
             now_us += *one * 1000 + 1000;
         }
         assert_eq!(lasted, [5, 10, 20, 40, 80, 160, 320, 640, 640]);
         // After a long time it begins anew.
         now_us += 10 * MAX_US;
-        crowding.found(RATE.us(now_us), 0, RATE);
-        assert_eq!(lasts_us(&crowding, now_us), MIN_US);
+        spell.begins(RATE.us(now_us), 0, RATE);
+        assert_eq!(lasts_us(&spell, now_us), MIN_US);
     }
 
     #[test]
     fn what_several_threads_find_at_once_is_found_once() {
-        let crowding = Crowding::new();
+        let spell = Spell::new();
         for _ in 0..8 {
-            crowding.found(RATE.us(10_000_000), 0, RATE);
+            spell.begins(RATE.us(10_000_000), 0, RATE);
         }
-        assert_eq!(lasts_us(&crowding, 10_000_000), MIN_US);
+        assert_eq!(lasts_us(&spell, 10_000_000), MIN_US);
+    }
+
+    #[test]
+    fn it_lasts_as_long_as_is_asked_for() {
+        let spell = Spell::new();
+        spell.begins(RATE.us(10_000_000), RATE.us(33_000), RATE);
+        assert_eq!(lasts_us(&spell, 10_000_000), 33_000);
+        spell.begins(RATE.us(20_000_000), u64::MAX, RATE);
+        assert_eq!(lasts_us(&spell, 20_000_000), MAX_US);
     }
 
     #[test]
     fn who_kept_the_cpu_from_its_peer_stops() {
         let (crowding, began) = (Crowding::new(), RATE.us(10_000_000));
         assert!(!crowding.kept(0, began, RATE));
-        assert!(!crowding.kept(began, began + RATE.us(200), RATE) && !crowding.lasts(began));
-        assert!(
-            crowding.kept(began, began + RATE.us(30), RATE)
-                && crowding.lasts(began + RATE.us(5000))
-        );
+        assert!(!crowding.kept(began, began + RATE.us(200), RATE));
+        assert_eq!(crowding.now(began), Crowd::Few);
+        assert!(crowding.kept(began, began + RATE.us(30), RATE));
+        assert_eq!(crowding.now(began + RATE.us(5000)), Crowd::Waiting);
     }
 
     #[test]
-    fn it_lasts_as_long_as_is_asked_for() {
-        let crowding = Crowding::new();
-        crowding.found(RATE.us(10_000_000), RATE.us(33_000), RATE);
-        assert_eq!(lasts_us(&crowding, 10_000_000), 33_000);
-        crowding.found(RATE.us(20_000_000), u64::MAX, RATE);
-        assert_eq!(lasts_us(&crowding, 20_000_000), MAX_US);
+    fn others_that_wait_are_followed_by_few_and_those_that_work_by_whom_there_was() {
+        let (crowding, began) = (Crowding::new(), RATE.us(10_000_000));
+        let after_us = |us| crowding.now(began + RATE.us(us));
+        crowding.others_run(began, RATE);
+        assert_eq!([0, 4999, 5000].map(after_us), [Crowd::Waiting, Crowd::Waiting, Crowd::Few]);
+        crowding.others_work(began, 0, RATE);
+        assert_eq!(after_us(4999), Crowd::Working);
+        crowding.others_run(began + RATE.us(6000), RATE);
+        assert_eq!(after_us(6001), Crowd::Waiting);
     }
 }

@@ -17,15 +17,17 @@ mod pace;
 mod pause;
 mod polling;
 mod share;
+mod turns;
 mod watching;
 
 pub use backoff::Backoff;
-pub use crowding::Crowding;
+pub use crowding::{Crowd, Crowding};
 pub use engine::{Found, Interests, wait};
 pub use pace::{Moved, Pace, Use};
 pub use pause::Pause;
 pub use polling::{Occasion, Polling};
 pub use share::Share;
+pub use turns::Turns;
 pub use watching::{Budget, Watched, Watching};
 
 /// How fast the counter goes: ticks in a microsecond.

@@ -19,10 +19,6 @@ const SLICE_US: u64 = 1000;
 /// CPU, and by TCP 100 to 200 in all of the 4 ms (measured: 1, 5, and 20 to 40 us each).
 const RAN_PART: u64 = 16;
 
-/// Who gave way to others for some time does not watch for so many times as long, and longer each
-/// time it happens again soon: then giving way costs a small share of the time.
-const YIELD_PAYS: u64 = 4;
-
 /// Each time so many connections more, a wait watches as long again: before its sleep they are
 /// parked one by one, and then woken by TCP and opened again. Of a busy redis with 50 connections
 /// 90 to 99 % went by ring with 50 us for all, 96 to 100 with 100 us, 99 to 100 from 200 us on.
@@ -59,7 +55,7 @@ impl Budget {
     }
 
     /// Never nothing, so that whoever watches again comes to an end.
-    fn use_up(&mut self, ticks: u64) {
+    pub(crate) fn use_up(&mut self, ticks: u64) {
         self.ticks = self.ticks.saturating_sub(ticks.max(1));
     }
 }
@@ -124,7 +120,7 @@ impl<'a> Watching<'a> {
             *given = now;
         }
         if gave_way {
-            self.crowding.found(now, gone.saturating_mul(YIELD_PAYS), self.rate);
+            self.crowding.others_run(now, self.rate);
         }
         // A switch of its own making.
         self.switches = None;
@@ -142,7 +138,7 @@ impl<'a> Watching<'a> {
             self.switches = Some(switches());
             let is_the_hosts = before.is_some() && before == self.switches;
             if !is_the_hosts {
-                self.crowding.found(now, 0, self.rate);
+                self.crowding.others_run(now, self.rate);
                 return Some(Watched::GaveWay);
             }
             return None;
@@ -160,6 +156,7 @@ impl<'a> Watching<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Crowd::{Few, Waiting};
 
     const RATE: Rate = Rate(2);
     const fn us(count: u64) -> u64 {
@@ -174,7 +171,7 @@ mod tests {
             assert_eq!(watching.looked(us(7 + 5 * nth), || 3), None);
         }
         assert_eq!(watching.looked(us(57), || 3), Some(Watched::InVain));
-        assert!(budget.is_spent() && !crowding.lasts(us(57)));
+        assert!(budget.is_spent() && crowding.now(us(57)) == Few);
     }
 
     #[test]
@@ -205,7 +202,7 @@ mod tests {
         let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
         assert_eq!(watching.looked(us(2), || 3), None);
         assert_eq!(watching.looked(us(2000), || 4), Some(Watched::GaveWay));
-        assert!(crowding.lasts(us(2001)));
+        assert_eq!(crowding.now(us(2001)), Waiting);
     }
 
     #[test]
@@ -219,7 +216,7 @@ mod tests {
         // Its looks count, the gaps do not.
         assert_eq!(watching.looked(us(2000 * 99 + 48), || 3), None);
         assert_eq!(watching.looked(us(2000 * 99 + 49), || 3), Some(Watched::InVain));
-        assert!(!crowding.lasts(us(2000 * 99 + 50)));
+        assert_eq!(crowding.now(us(2000 * 99 + 50)), Few);
     }
 
     /// What an earlier watch has asked for is good for this one.
@@ -229,7 +226,7 @@ mod tests {
             let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
             let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), Some(known));
             assert_eq!(watching.looked(us(500), || 3), ended);
-            assert_eq!(crowding.lasts(us(501)), ended.is_some());
+            assert_eq!(crowding.now(us(501)) == Waiting, ended.is_some());
         }
     }
 
@@ -264,8 +261,7 @@ mod tests {
         assert!(!watching.yielded(us(begun_us + 5000), &mut 0));
         let back_us = begun_us + 10_001;
         assert!(watching.yielded(us(back_us), &mut 0));
-        // Four times as long as the others had it.
-        assert!(crowding.lasts(us(back_us + 40_000)) && !crowding.lasts(us(back_us + 41_000)));
+        assert_eq!(crowding.now(us(back_us + 1)), Waiting);
     }
 
     #[test]
@@ -281,8 +277,8 @@ mod tests {
                 watching.yielded(begun + us(4000), &mut given)
             })
         };
-        assert!(!gives(260) && !crowding.lasts(us(20_000)));
-        assert!(gives(240) && crowding.lasts(us(13_000)));
+        assert!(!gives(260) && crowding.now(us(20_000)) == Few);
+        assert!(gives(240) && crowding.now(us(13_000)) == Waiting);
     }
 
     /// The switches that a yield makes are none of the others'.
@@ -294,6 +290,6 @@ mod tests {
         assert!(!watching.yielded(us(3), &mut 0));
         assert_eq!(watching.looked(us(4), || 4), None);
         assert_eq!(watching.looked(us(2004), || 4), None);
-        assert!(!crowding.lasts(us(2005)));
+        assert_eq!(crowding.now(us(2005)), Few);
     }
 }

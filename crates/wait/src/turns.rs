@@ -1,0 +1,176 @@
+//! Threads that wait for each other take turns on crowded CPUs.
+//!
+//! With more threads than CPUs that send, receive and wait again, nobody can watch for long. So each of them looks once and
+//! gives its CPU to the next one. Those run for a few microseconds each, and it comes back soon: a round of 16
+//! threads takes less than the two sleeps and wake-ups of one message by TCP, and nobody sleeps.
+//!
+//! Among threads that work a turn takes a time slice. What is lost so is weighed against what the turns save.
+
+use crate::{Budget, Crowding, Rate, Watched};
+
+/// What a turn takes of a budget: a look and a yield, without what the others did meanwhile.
+const TURN_US: u64 = 1;
+
+/// Whoever is away for longer has given a time slice to a thread that works.
+const SLICE_US: u64 = 1000;
+
+/// A sleep and a wake-up by TCP.
+const SAVED_US: u64 = 10;
+
+/// One wait that takes turns.
+#[derive(Debug)]
+pub struct Turns<'a> {
+    budget: &'a mut Budget,
+    crowding: &'a Crowding,
+    rate: Rate,
+    /// When this thread had its CPU back.
+    last: u64,
+    /// What it lost so far, in this wait and those before, beyond what it saved.
+    lost: u64,
+}
+
+impl<'a> Turns<'a> {
+    pub const fn begin(
+        budget: &'a mut Budget,
+        crowding: &'a Crowding,
+        rate: Rate,
+        now: u64,
+        lost: u64,
+    ) -> Self {
+        Self { budget, crowding, rate, last: now, lost }
+    }
+
+    /// What the next wait of this thread begins with.
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Something stirred: the end of it.
+    pub fn stirs(&mut self) -> Watched {
+        self.lost = self.lost.saturating_sub(self.rate.us(SAVED_US));
+        self.budget.use_up(self.rate.us(TURN_US));
+        Watched::Stirs
+    }
+
+    /// This thread gave its CPU away, and has it again. `Some`: the end of it.
+    pub fn came_round(&mut self, now: u64) -> Option<Watched> {
+        let gone = now.wrapping_sub(self.last);
+        self.last = now;
+        if gone > self.rate.us(SLICE_US) && self.loses(gone) {
+            return Some(Watched::GaveWay);
+        }
+        self.budget.use_up(self.rate.us(TURN_US));
+        if !self.budget.is_spent() {
+            return None;
+        }
+        // A sleep comes all the same.
+        Some(if self.loses(self.rate.us(SAVED_US)) { Watched::GaveWay } else { Watched::InVain })
+    }
+
+    /// True: too much, and the process stops.
+    fn loses(&mut self, ticks: u64) -> bool {
+        self.lost = self.lost.saturating_add(ticks);
+        let stops = self.lost > self.crowding.may_lose(self.last, self.rate);
+        if stops {
+            self.crowding.others_work(self.last, self.lost, self.rate);
+            self.lost = 0;
+        }
+        stops
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Crowd;
+
+    const RATE: Rate = Rate(2);
+    const fn us(count: u64) -> u64 {
+        RATE.us(count)
+    }
+
+    /// Waits of one thread, one after the other: what came of each.
+    struct Thread<'a> {
+        crowding: &'a Crowding,
+        now: u64,
+        lost: u64,
+    }
+
+    impl<'a> Thread<'a> {
+        fn new(crowding: &'a Crowding) -> Self {
+            Self { crowding, now: us(10_000_000), lost: 0 }
+        }
+
+        /// The CPU comes back after so long each time; something stirs after so many turns.
+        fn waits(&mut self, gone_us: u64, turns: u32) -> Watched {
+            let mut budget = Budget::new(us(50));
+            let mut wait = Turns::begin(&mut budget, self.crowding, RATE, self.now, self.lost);
+            let ended = (0..turns).find_map(|_| {
+                self.now += us(gone_us);
+                wait.came_round(self.now)
+            });
+            let watched = ended.unwrap_or_else(|| wait.stirs());
+            self.lost = wait.lost();
+            watched
+        }
+
+        fn crowd(&self) -> Crowd {
+            self.crowding.now(self.now)
+        }
+    }
+
+    /// Whatever the others do meanwhile is no part of the budget.
+    #[test]
+    fn so_many_turns_are_a_budget_however_long_a_round_is() {
+        for round_us in [1, 20, 900] {
+            let crowding = Crowding::new();
+            let mut thread = Thread::new(&crowding);
+            assert_eq!(thread.waits(round_us, 49), Watched::Stirs, "{round_us}");
+            assert_eq!(thread.waits(round_us, 50), Watched::InVain, "{round_us}");
+        }
+    }
+
+    #[test]
+    fn threads_that_wait_for_each_other_go_on_for_ever() {
+        let crowding = Crowding::new();
+        let mut thread = Thread::new(&crowding);
+        for nth in 0..100_000 {
+            // A time slice now and then, and a wait in vain.
+            let (gone_us, turns) = match nth % 1000 {
+                0 => (4000, 1),
+                1 => (20, 50),
+                _ => (20, 2),
+            };
+            assert_ne!(thread.waits(gone_us, turns), Watched::GaveWay, "{nth}");
+        }
+        assert_eq!(thread.crowd(), Crowd::Few);
+    }
+
+    #[test]
+    fn among_threads_that_work_it_sleeps_soon_and_sooner_the_next_time() {
+        let crowding = Crowding::new();
+        let mut thread = Thread::new(&crowding);
+        let mut slices = [0; 6];
+        for slices in &mut slices {
+            while thread.crowd() != Crowd::Working {
+                *slices += 1;
+                let ended = thread.waits(4000, 1);
+                assert_eq!(ended == Watched::GaveWay, thread.crowd() == Crowd::Working);
+            }
+            while thread.crowd() == Crowd::Working {
+                thread.now += us(1000);
+            }
+        }
+        // 40 ms, then half as much each time that it comes again, down to 5.
+        assert_eq!(slices, [11, 6, 3, 2, 2, 2]);
+    }
+
+    #[test]
+    fn after_waits_in_vain_it_sleeps_at_once() {
+        let crowding = Crowding::new();
+        let mut thread = Thread::new(&crowding);
+        let waits = (1..).find(|_| thread.waits(1, 50) == Watched::GaveWay);
+        assert_eq!(waits, Some(4001));
+        assert_eq!(thread.crowd(), Crowd::Working);
+    }
+}
