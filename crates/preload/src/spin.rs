@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicIsize, Ordering};
 
 pub use yasmin_wait::{Backoff, Budget, Found, Interests, Polling, Watched, wait};
-use yasmin_wait::{Crowd, Crowding, Rate, Share, Turns, Watching};
+use yasmin_wait::{Crowd, Crowding, Rate, Record, Share, Turns, Watching};
 
 use crate::config::{SPIN_SHARE, SPIN_US, UNBOUNDED};
 use crate::signals::Handled;
@@ -40,8 +40,8 @@ thread_word! {
 }
 
 thread_word! {
-    /// Ticks that the thread has lost by taking turns, beyond what it saved.
-    lost: u64
+    /// The bits of what the thread learnt from taking turns.
+    record: u64
 }
 
 /// Used only where the user gave a bound.
@@ -209,7 +209,7 @@ fn watch_unbounded(
     }
     let now = clock::ticks();
     if CROWDING.now(now) == Crowd::Waiting {
-        return take_turns(budget, now, stirs);
+        return take_turns(budget, now, None, stirs);
     }
     let handled = Handled::now();
     let known = switches::get().checked_sub(1);
@@ -241,6 +241,14 @@ fn watch_unbounded(
             }
             core::hint::spin_loop();
         }
+        let then = clock::ticks();
+        if watching.has_had_it(then) {
+            sys::sched_yield();
+            let now = clock::ticks();
+            if watching.came_back(then, now) {
+                return take_turns(budget, then, Some(now), stirs);
+            }
+        }
         if let Some(ended) = watching.looked(clock::ticks(), count) {
             if ended == Watched::InVain && is_here(peer) && (peers.are_all_on)(peer) {
                 vain_at::set(clock::ticks());
@@ -253,25 +261,38 @@ fn watch_unbounded(
     }
 }
 
-/// Other threads want this CPU, and wait for something as this one does.
-fn take_turns(budget: &mut Budget, now: u64, mut stirs: impl FnMut() -> bool) -> Watched {
+/// Other threads want this CPU, and wait for something as this one does. `back`: when it had its CPU back, where it gave
+/// it away at `now`.
+fn take_turns(
+    budget: &mut Budget,
+    now: u64,
+    back: Option<u64>,
+    mut stirs: impl FnMut() -> bool,
+) -> Watched {
     let handled = Handled::now();
     // The kernel may count a yield as one.
     switches::set(0);
-    let mut turns = Turns::begin(budget, &CROWDING, rate(), now, lost::get());
+    let mut turns = Turns::begin(budget, &CROWDING, rate(), now, Record::of_bits(record::get()));
+    let mut ended = back.and_then(|back| turns.came_round(now, back));
     let watched = loop {
-        if stirs() {
-            break turns.stirs();
-        }
-        sys::sched_yield();
-        if let Some(ended) = turns.came_round(clock::ticks()) {
+        if let Some(ended) = ended {
             break ended;
+        }
+        let mut look = || {
+            core::hint::spin_loop();
+            stirs()
+        };
+        if (0..turns.looks()).any(|_| look()) {
+            break turns.stirs();
         }
         if handled.is_past() {
             break Watched::GaveWay;
         }
+        let then = clock::ticks();
+        sys::sched_yield();
+        ended = turns.came_round(then, clock::ticks());
     };
-    lost::set(turns.lost());
+    record::set(turns.record().bits());
     watched
 }
 

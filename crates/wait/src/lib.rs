@@ -27,7 +27,7 @@ pub use pace::{Moved, Pace, Use};
 pub use pause::Pause;
 pub use polling::{Occasion, Polling};
 pub use share::Share;
-pub use turns::Turns;
+pub use turns::{Record, Turns};
 pub use watching::{Budget, Watched, Watching};
 
 /// How fast the counter goes: ticks in a microsecond.

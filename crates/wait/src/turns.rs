@@ -11,6 +11,10 @@ use crate::{Budget, Crowding, Rate, Watched};
 /// What a turn takes of a budget: a look and a yield, without what the others did meanwhile.
 const TURN_US: u64 = 1;
 
+/// Whoever has its CPU back sooner is alone there at the moment, and looks so often before it gives it away again.
+const ALONE_US: u64 = 1;
+const LOOKS_ALONE: u32 = 64;
+
 /// Whoever is away for longer has given a time slice to a thread that works.
 const SLICE_US: u64 = 1000;
 
@@ -25,8 +29,25 @@ pub struct Turns<'a> {
     rate: Rate,
     /// When this thread had its CPU back.
     last: u64,
-    /// What it lost so far, in this wait and those before, beyond what it saved.
+    record: Record,
+}
+
+/// What a thread learnt from its turns. All zero: nothing yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Record {
+    /// Ticks that it lost, beyond what it saved.
     lost: u64,
+    is_alone: bool,
+}
+
+impl Record {
+    pub const fn of_bits(bits: u64) -> Self {
+        Self { lost: bits >> 1, is_alone: bits & 1 != 0 }
+    }
+
+    pub const fn bits(self) -> u64 {
+        self.lost << 1 | self.is_alone as u64
+    }
 }
 
 impl<'a> Turns<'a> {
@@ -35,31 +56,38 @@ impl<'a> Turns<'a> {
         crowding: &'a Crowding,
         rate: Rate,
         now: u64,
-        lost: u64,
+        record: Record,
     ) -> Self {
-        Self { budget, crowding, rate, last: now, lost }
+        Self { budget, crowding, rate, last: now, record }
     }
 
     /// What the next wait of this thread begins with.
-    pub const fn lost(&self) -> u64 {
-        self.lost
+    pub const fn record(&self) -> Record {
+        self.record
+    }
+
+    /// How often to look before the CPU is given away.
+    pub const fn looks(&self) -> u32 {
+        if self.record.is_alone { LOOKS_ALONE } else { 1 }
     }
 
     /// Something stirred: the end of it.
     pub fn stirs(&mut self) -> Watched {
-        self.lost = self.lost.saturating_sub(self.rate.us(SAVED_US));
+        self.record.lost = self.record.lost.saturating_sub(self.rate.us(SAVED_US));
         self.budget.use_up(self.rate.us(TURN_US));
         Watched::Stirs
     }
 
-    /// This thread gave its CPU away, and has it again. `Some`: the end of it.
-    pub fn came_round(&mut self, now: u64) -> Option<Watched> {
-        let gone = now.wrapping_sub(self.last);
+    /// This thread gave its CPU away at `then`, and has it again. `Some`: the end of it.
+    pub fn came_round(&mut self, then: u64, now: u64) -> Option<Watched> {
+        let gone = now.wrapping_sub(then);
+        let looked = then.wrapping_sub(self.last);
         self.last = now;
+        self.record.is_alone = gone < self.rate.us(ALONE_US);
         if gone > self.rate.us(SLICE_US) && self.loses(gone) {
             return Some(Watched::GaveWay);
         }
-        self.budget.use_up(self.rate.us(TURN_US));
+        self.budget.use_up(self.rate.us(TURN_US).max(looked));
         if !self.budget.is_spent() {
             return None;
         }
@@ -69,11 +97,11 @@ impl<'a> Turns<'a> {
 
     /// True: too much, and the process stops.
     fn loses(&mut self, ticks: u64) -> bool {
-        self.lost = self.lost.saturating_add(ticks);
-        let stops = self.lost > self.crowding.may_lose(self.last, self.rate);
+        let lost = self.record.lost.saturating_add(ticks);
+        let stops = lost > self.crowding.may_lose(self.last, self.rate);
+        self.record.lost = if stops { 0 } else { lost };
         if stops {
-            self.crowding.others_work(self.last, self.lost, self.rate);
-            self.lost = 0;
+            self.crowding.others_work(self.last, lost, self.rate);
         }
         stops
     }
@@ -93,24 +121,25 @@ mod tests {
     struct Thread<'a> {
         crowding: &'a Crowding,
         now: u64,
-        lost: u64,
+        record: Record,
     }
 
     impl<'a> Thread<'a> {
         fn new(crowding: &'a Crowding) -> Self {
-            Self { crowding, now: us(10_000_000), lost: 0 }
+            Self { crowding, now: us(10_000_000), record: Record::default() }
         }
 
         /// The CPU comes back after so long each time; something stirs after so many turns.
         fn waits(&mut self, gone_us: u64, turns: u32) -> Watched {
             let mut budget = Budget::new(us(50));
-            let mut wait = Turns::begin(&mut budget, self.crowding, RATE, self.now, self.lost);
+            let mut wait = Turns::begin(&mut budget, self.crowding, RATE, self.now, self.record);
             let ended = (0..turns).find_map(|_| {
+                let then = self.now;
                 self.now += us(gone_us);
-                wait.came_round(self.now)
+                wait.came_round(then, self.now)
             });
             let watched = ended.unwrap_or_else(|| wait.stirs());
-            self.lost = wait.lost();
+            self.record = Record::of_bits(wait.record().bits());
             watched
         }
 
@@ -128,6 +157,19 @@ mod tests {
             assert_eq!(thread.waits(round_us, 49), Watched::Stirs, "{round_us}");
             assert_eq!(thread.waits(round_us, 50), Watched::InVain, "{round_us}");
         }
+    }
+
+    #[test]
+    fn who_is_alone_looks_longer() {
+        let (crowding, mut budget) = (Crowding::new(), Budget::new(us(50)));
+        let mut wait = Turns::begin(&mut budget, &crowding, RATE, us(1), Record::default());
+        assert_eq!(wait.looks(), 1);
+        assert_eq!(wait.came_round(us(1), us(1) + 1), None);
+        assert_eq!(wait.looks(), 64);
+        // Its looks are part of the budget then.
+        assert_eq!(wait.came_round(us(40), us(60)), None);
+        assert_eq!(wait.looks(), 1);
+        assert_eq!(wait.came_round(us(72), us(72) + 1), Some(Watched::InVain));
     }
 
     #[test]

@@ -65,6 +65,13 @@ impl Budget {
 /// meanwhile wait for.
 const ASKS_AFTER_US: u64 = 20;
 
+/// A watch gives its CPU away for a moment each time that it has had it for so long: longer than the answer of a peer that
+/// watches on another CPU takes. Whoever else waits for this CPU needs it until then.
+const HAS_US: u64 = 5;
+
+/// Whoever has its CPU back sooner was alone there.
+const AWAY_US: u64 = 3;
+
 /// What came of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
@@ -88,6 +95,8 @@ pub struct Watching<'a> {
     /// When this watch began, and whether it has asked for them.
     began: u64,
     has_asked: bool,
+    /// Since when this thread has its CPU.
+    has_since: u64,
 }
 
 impl<'a> Watching<'a> {
@@ -99,7 +108,16 @@ impl<'a> Watching<'a> {
         now: u64,
         switches: Option<u64>,
     ) -> Self {
-        Self { budget, crowding, rate, last: now, switches, began: now, has_asked: false }
+        Self {
+            budget,
+            crowding,
+            rate,
+            last: now,
+            switches,
+            began: now,
+            has_asked: false,
+            has_since: now,
+        }
     }
 
     /// Something stirred: the end of it.
@@ -125,6 +143,22 @@ impl<'a> Watching<'a> {
         // A switch of its own making.
         self.switches = None;
         gave_way
+    }
+
+    /// Whether to give the CPU away for a moment.
+    pub const fn has_had_it(&self, now: u64) -> bool {
+        now.wrapping_sub(self.has_since) > self.rate.us(HAS_US)
+    }
+
+    /// This thread gave its CPU away at `then`, and has it again. True: others ran meanwhile, and it goes on by
+    /// [`crate::Turns`].
+    pub fn came_back(&mut self, then: u64, now: u64) -> bool {
+        self.has_since = now;
+        let others_ran = now.wrapping_sub(then) > self.rate.us(AWAY_US);
+        if others_ran {
+            self.crowding.others_run(now, self.rate);
+        }
+        others_ran
     }
 
     /// Some looks found nothing. `switches` says how many involuntary switches this thread had so
@@ -279,6 +313,18 @@ mod tests {
         };
         assert!(!gives(260) && crowding.now(us(20_000)) == Few);
         assert!(gives(240) && crowding.now(us(13_000)) == Waiting);
+    }
+
+    #[test]
+    fn it_gives_its_cpu_away_every_few_microseconds_and_sees_whether_others_took_it() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
+        assert!(!watching.has_had_it(us(6)) && watching.has_had_it(us(7)));
+        assert!(!watching.came_back(us(7), us(10)));
+        assert_eq!(crowding.now(us(10)), Few);
+        assert!(!watching.has_had_it(us(15)) && watching.has_had_it(us(16)));
+        assert!(watching.came_back(us(16), us(20)));
+        assert_eq!(crowding.now(us(20)), Waiting);
     }
 
     /// The switches that a yield makes are none of the others'.
