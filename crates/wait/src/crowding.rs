@@ -79,11 +79,13 @@ pub enum Crowd {
 pub struct Crowding {
     others: Spell,
     work: Spell,
+    /// Ticks of CPU that turns in vain took, of all threads, beyond what others saved.
+    burnt: AtomicU64,
 }
 
 impl Crowding {
     pub const fn new() -> Self {
-        Self { others: Spell::new(), work: Spell::new() }
+        Self { others: Spell::new(), work: Spell::new(), burnt: AtomicU64::new(0) }
     }
 
     pub fn now(&self, now: u64) -> Crowd {
@@ -111,6 +113,24 @@ impl Crowding {
         let recent_us = self.work.recent_us(now, rate).unwrap_or(0);
         let halvings = (recent_us / FIRST_WORK_US).checked_ilog2().map_or(0, |twice| twice + 1);
         rate.us(LOSES_US >> halvings)
+    }
+
+    /// Turns took so many ticks of CPU in vain. True: that is too much, and nobody watches for a while.
+    pub(crate) fn burns(&self, ticks: u64, now: u64, rate: Rate) -> bool {
+        let burnt = self.burnt.load(Relaxed).saturating_add(ticks);
+        let stops = burnt > self.may_lose(now, rate);
+        self.burnt.store(if stops { 0 } else { burnt }, Relaxed);
+        if stops {
+            self.others_work(now, burnt, rate);
+        }
+        stops
+    }
+
+    pub(crate) fn saves(&self, ticks: u64) {
+        let burnt = self.burnt.load(Relaxed);
+        if burnt != 0 {
+            self.burnt.store(burnt.saturating_sub(ticks), Relaxed);
+        }
     }
 
     /// A watch begins, `now`. The last one of this thread ended in vain at `vain_at` (0: it did not), and all

@@ -27,6 +27,8 @@ pub struct Turns<'a> {
     budget: &'a mut Budget,
     crowding: &'a Crowding,
     rate: Rate,
+    /// Of the budget, when it began.
+    had: u64,
     /// When this thread had its CPU back.
     last: u64,
     record: Record,
@@ -58,7 +60,8 @@ impl<'a> Turns<'a> {
         now: u64,
         record: Record,
     ) -> Self {
-        Self { budget, crowding, rate, last: now, record }
+        let had = budget.ticks();
+        Self { budget, crowding, rate, had, last: now, record }
     }
 
     /// What the next wait of this thread begins with.
@@ -74,6 +77,7 @@ impl<'a> Turns<'a> {
     /// Something stirred: the end of it.
     pub fn stirs(&mut self) -> Watched {
         self.record.lost = self.record.lost.saturating_sub(self.rate.us(SAVED_US));
+        self.crowding.saves(self.rate.us(SAVED_US));
         self.budget.use_up(self.rate.us(TURN_US));
         Watched::Stirs
     }
@@ -92,7 +96,8 @@ impl<'a> Turns<'a> {
             return None;
         }
         // A sleep comes all the same.
-        Some(if self.loses(self.rate.us(SAVED_US)) { Watched::GaveWay } else { Watched::InVain })
+        let stops = self.crowding.burns(self.had, self.last, self.rate);
+        Some(if stops { Watched::GaveWay } else { Watched::InVain })
     }
 
     /// True: too much, and the process stops.
@@ -212,7 +217,8 @@ mod tests {
         let crowding = Crowding::new();
         let mut thread = Thread::new(&crowding);
         let waits = (1..).find(|_| thread.waits(1, 50) == Watched::GaveWay);
-        assert_eq!(waits, Some(4001));
+        // 40 ms of CPU.
+        assert_eq!(waits, Some(801));
         assert_eq!(thread.crowd(), Crowd::Working);
     }
 }
