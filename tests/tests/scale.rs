@@ -1,14 +1,17 @@
-//! A thousand idle connections with channels: what they cost.
+//! A thousand idle connections with channels, and what they cost; more busy threads than CPUs.
 
+use std::net::TcpStream;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use yasmin_tests::lab::{Knobs, Lab};
-use yasmin_tests::netns::Net;
+use yasmin_measure::cpus;
+use yasmin_tests::lab::{Knobs, Lab, artefact};
+use yasmin_tests::netns::{Net, free_port};
 use yasmin_tests::peer;
 use yasmin_tests::process::{Process, eventually};
 
 const COUNT: u64 = 1000;
+const MESSAGE_BYTES: u64 = 64;
 
 /// CPU time and memory are measured: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -120,4 +123,52 @@ fn idle_connections_use_little_memory() {
             || format!("{:?}", broker.status().broker),
         );
     }
+}
+
+/// More threads than CPUs at both ends, which wait for each other: nobody can watch for long, and they take turns.
+///
+/// By TCP each of their messages takes a sleep and a wake-up, and so it was by ring as long as the library slept on crowded
+/// CPUs. Beside other tests, which work, it may sleep.
+#[test]
+fn threads_that_wait_for_each_other_go_by_ring_on_few_cpus() {
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let lab = Lab::new(Net::Loopback, Knobs::default());
+        let rounds = chat(&lab, 16, 2);
+        if !lab.proves() {
+            return;
+        }
+        let total_bytes = 2 * rounds * MESSAGE_BYTES;
+        let carried = lab.bytes_in_all();
+        seen.push(format!("{} of {total_bytes} bytes by ring", carried.ring));
+        eprintln!("{}", seen.last().expect("just pushed"));
+        if lab.is_by_ring(carried, total_bytes, 80) {
+            return;
+        }
+    }
+    panic!("too little by ring, three times: {seen:?}");
+}
+
+/// So many connections, each with a thread at both ends, on two CPUs. How many round trips; every byte is compared.
+#[track_caller]
+fn chat(lab: &Lab, connections: u32, seconds: u32) -> u64 {
+    let cpus = cpus::allowed().expect("a list of CPUs");
+    let cpus = cpus.iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let address = format!("{}:{}", lab.a.v4(), free_port());
+    let start = |site, role: &str| {
+        let words = format!("pingpong --cpus {cpus} {role}");
+        let words: Vec<_> = words.split(' ').map(ToOwned::to_owned).collect();
+        lab.start(role, site, &artefact("yasmin"), &words)
+    };
+    let _server = start(&lab.a, &format!("serve {address}"));
+    let listens = || TcpStream::connect(&address).ok().map(drop);
+    eventually("a server that listens", listens, String::new);
+    let role = format!(
+        "client {address} --threads --connections {connections} --seconds {seconds} \
+         --message-bytes {MESSAGE_BYTES}"
+    );
+    let mut client = start(&lab.b, &role);
+    let rounds = client.expect("{\"rounds\":");
+    client.finish();
+    rounds.split(',').next().and_then(|count| count.parse().ok()).expect("a number of rounds")
 }

@@ -243,13 +243,18 @@ impl Conn {
         self.is_seldom(&self.tx.usage, &tx.tcp_bytes, &tx.ring_bytes, &rx.ring_bytes)
     }
 
-    /// A thread that serves other connections too is not slow if this one is. And between two guests a wake-up
+    /// A thread that serves other connections too is not slow if this one is. One that sleeps on crowded CPUs needs not be.
+    /// And between two guests a wake-up
     /// by TCP costs so much that a ring may be of use all the same.
     fn is_seldom(&self, usage: &Use, tcp: &Private, ring: &Private, back: &Private) -> bool {
         pace::note();
+        if !usage.note() {
+            return false;
+        }
         let moved = Moved { tcp_bytes: tcp.get(), ring_bytes: ring.get(), back_bytes: back.get() };
-        usage.is_none(moved, spin::rate(), clock::ticks)
-            && pace::is_slow()
+        let sleeps = spin::sleeps_for_long();
+        usage.is_none(moved, sleeps, spin::rate(), clock::ticks())
+            && (sleeps || pace::is_slow())
             && self.shares_clock()
             && !config::is_forced()
     }

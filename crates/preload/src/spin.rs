@@ -144,6 +144,11 @@ pub fn is_off() -> bool {
     is_forbidden() || is_crowded()
 }
 
+/// Whether they need them so often that the process sleeps for as long as it ever does.
+pub fn sleeps_for_long() -> bool {
+    CROWDING.sleeps_for_long(clock::ticks())
+}
+
 /// Whether others need the CPUs, and would have them for long each time.
 pub fn is_crowded() -> bool {
     CROWDING.now(clock::ticks()) == Crowd::Working

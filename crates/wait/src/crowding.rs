@@ -98,6 +98,11 @@ impl Crowding {
         }
     }
 
+    /// Whether others work each time that it looks: it sleeps for as long as it ever does.
+    pub fn sleeps_for_long(&self, now: u64) -> bool {
+        self.work.lasts(now) && self.work.last_us.load(Relaxed) == MAX_US
+    }
+
     /// Another thread had the CPU.
     pub fn others_run(&self, now: u64, rate: Rate) {
         self.others.begins(now, 0, rate);
@@ -200,6 +205,18 @@ mod tests {
         assert_eq!(crowding.now(began), Crowd::Few);
         assert!(crowding.kept(began, began + RATE.us(30), RATE));
         assert_eq!(crowding.now(began + RATE.us(5000)), Crowd::Waiting);
+    }
+
+    #[test]
+    fn it_sleeps_for_long_where_others_work_again_and_again() {
+        let (crowding, mut now_us, mut slept) = (Crowding::new(), 10_000_000, [false; 9]);
+        for slept in &mut slept {
+            crowding.others_work(RATE.us(now_us), 0, RATE);
+            *slept = crowding.sleeps_for_long(RATE.us(now_us + 1));
+            now_us += lasts_us(&crowding.work, now_us) + 1000;
+        }
+        assert_eq!(slept, [false, false, false, false, false, false, false, true, true]);
+        assert!(!crowding.sleeps_for_long(RATE.us(now_us)));
     }
 
     #[test]

@@ -99,22 +99,29 @@ pub struct Use {
 }
 
 impl Use {
-    /// A message went by TCP. True: so did all of the last batch, slowly and small, and what the other ring moved
-    /// meanwhile was no more.
-    pub fn is_none(&self, moved: Moved, rate: Rate, now: impl FnOnce() -> u64) -> bool {
+    /// A message went by TCP. True: it ends a batch, which [`Use::is_none`] judges.
+    #[inline]
+    pub fn note(&self) -> bool {
         let messages = self.messages.load(Relaxed) + 1;
-        if messages < BATCH {
+        let is_whole = messages >= BATCH;
+        if !is_whole {
             self.messages.store(messages, Relaxed);
-            return false;
         }
-        let now = now();
+        is_whole
+    }
+
+    /// Of the batch that a message just ended. True: all of it went by TCP, small, and slowly, and the other ring moved no
+    /// more than such messages. `sleeps`: slowly or not, as those who wait for it sleep for long whatever comes, and the
+    /// other ring moved nothing.
+    pub fn is_none(&self, moved: Moved, sleeps: bool, rate: Rate, now: u64) -> bool {
         let small = u64::from(BATCH) * SMALL_BYTES;
         let slow = rate.us(SLOW_US * u64::from(BATCH));
         let grew = |field: &AtomicU64, to: u64| to.wrapping_sub(field.load(Relaxed));
-        let is_none = now.wrapping_sub(self.since.load(Relaxed)) > slow
+        let back = grew(&self.back_bytes, moved.back_bytes);
+        let is_slow = now.wrapping_sub(self.since.load(Relaxed)) > slow;
+        let is_none = (is_slow && back <= small || sleeps && back == 0)
             && grew(&self.ring_bytes, moved.ring_bytes) == 0
-            && grew(&self.tcp_bytes, moved.tcp_bytes) <= small
-            && grew(&self.back_bytes, moved.back_bytes) <= small;
+            && grew(&self.tcp_bytes, moved.tcp_bytes) <= small;
         self.begin(moved, now);
         is_none
     }
@@ -206,11 +213,15 @@ mod tests {
     /// After how many messages of `bytes`, each `gap` ticks, the ring is of no use, of `most`. `ring` and `back`: what
     /// goes by the two rings with each.
     fn messages_until(most: u64, gap: u64, bytes: u64, ring: u64, back: u64) -> Option<u64> {
+        until(false, most, gap, [bytes, ring, back])
+    }
+
+    fn until(sleeps: bool, most: u64, gap: u64, [bytes, ring, back]: [u64; 3]) -> Option<u64> {
         let usage = Use::default();
         (1..=most).find(|nth| {
             let moved =
                 Moved { tcp_bytes: nth * bytes, ring_bytes: nth * ring, back_bytes: nth * back };
-            usage.is_none(moved, RATE, || nth * gap)
+            usage.note() && usage.is_none(moved, sleeps, RATE, nth * gap)
         })
     }
 
@@ -227,5 +238,12 @@ mod tests {
         assert_eq!(messages_until(1000, 1000, SMALL_BYTES + 1, 0, 0), None);
         assert_eq!(messages_until(1000, 1000, 64, 1, 0), None);
         assert_eq!(messages_until(1000, 1000, 64, 0, SMALL_BYTES + 1), None);
+    }
+    #[test]
+    fn where_its_users_sleep_a_batch_by_tcp_may_be_fast() {
+        assert_eq!(until(true, 1000, 20, [64, 0, 0]), Some(u64::from(BATCH)));
+        assert_eq!(until(true, 1000, 20, [64, 1, 0]), None);
+        assert_eq!(until(true, 1000, 20, [64, 0, 1]), None);
+        assert_eq!(until(true, 1000, 20, [SMALL_BYTES + 1, 0, 0]), None);
     }
 }

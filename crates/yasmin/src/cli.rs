@@ -205,6 +205,9 @@ pub struct PingPongClient {
     /// So many, which take turns
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
+    /// A thread for each of them, all at once
+    #[arg(long, conflicts_with_all = ["rate_hz", "idle"])]
+    pub threads: bool,
     /// Leaves them alone once they were busy for a moment
     #[arg(long, conflicts_with = "rate_hz")]
     pub idle: bool,

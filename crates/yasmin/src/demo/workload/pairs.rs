@@ -19,6 +19,8 @@ pub struct Pairs {
     rate_hz: Option<u32>,
     /// Of each pair, in turn.
     connections: u32,
+    /// Or all at once, by a thread for each on both sides. The figure is round trips a second then.
+    threads: bool,
     spin_us: Option<&'static str>,
 }
 
@@ -31,6 +33,7 @@ const ALONE: Pairs = Pairs {
     hogs: 0,
     rate_hz: None,
     connections: 1,
+    threads: false,
     spin_us: None,
 };
 
@@ -61,6 +64,21 @@ pub fn all() -> Vec<Box<dyn Workload>> {
             connections: 50,
             ..ALONE
         },
+        Pairs {
+            key: "threads",
+            name: "16 connections, each with a thread at both ends, on 2 CPUs",
+            connections: 16,
+            threads: true,
+            ..ALONE
+        },
+        Pairs {
+            key: "threads-hogs",
+            name: "8 connections, each with a thread at both ends, beside 2 CPU hogs",
+            connections: 8,
+            threads: true,
+            hogs: 2,
+            ..ALONE
+        },
     ];
     all.into_iter().map(|pairs| Box::new(pairs) as Box<dyn Workload>).collect()
 }
@@ -86,7 +104,7 @@ impl Workload for Pairs {
     }
 
     fn unit(&self) -> Unit {
-        Unit::Nanoseconds
+        if self.threads { Unit::PerSecond } else { Unit::Nanoseconds }
     }
 
     fn needs(&self) -> &'static [(&'static str, &'static str)] {
@@ -99,11 +117,13 @@ impl Workload for Pairs {
             1 => String::new(),
             connections => format!(" --connections {connections}"),
         };
+        let threads = if self.threads { " --threads" } else { "" };
         let spin = self.spin_us.map_or_else(String::new, |us| format!("YASMIN_SPIN_US={us} "));
         vec![
             format!("{spin}yasmin pingpong serve ADDRESS:PORT  # {} of them", self.pairs),
             format!(
-                "{spin}yasmin pingpong client ADDRESS:PORT --seconds SECONDS{rate}{connections}"
+                "{spin}yasmin pingpong client ADDRESS:PORT --seconds \
+                 SECONDS{rate}{connections}{threads}"
             ),
         ]
     }
@@ -112,7 +132,7 @@ impl Workload for Pairs {
         Expect::Either
     }
 
-    /// The mean of the pairs' medians.
+    /// The mean of the pairs' medians, or round trips a second.
     fn measure(&self, stage: &Stage, how: How, seconds: u32) -> anyhow::Result<Measured> {
         let mut hogs = Vec::new();
         for _ in 0..self.hogs {
@@ -135,6 +155,9 @@ impl Workload for Pairs {
             }
             let connections = self.connections.to_string();
             role.extend(["--connections", &connections]);
+            if self.threads {
+                role.push("--threads");
+            }
             clients.push(self.start(stage, Side::Client, how, &role)?);
         }
         let (mut sum_ns, mut rounds) = (0.0, 0);
@@ -143,7 +166,11 @@ impl Workload for Pairs {
             sum_ns += answer.p50_ns;
             rounds += answer.rounds;
         }
-        let value = sum_ns / self.pairs as f64;
+        let value = if self.threads {
+            rounds as f64 / f64::from(seconds)
+        } else {
+            sum_ns / self.pairs as f64
+        };
         Ok(Measured { value, payload_bytes: 2 * rounds * MESSAGE_BYTES })
     }
 }
