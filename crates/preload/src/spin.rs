@@ -139,19 +139,19 @@ pub fn is_forbidden() -> bool {
     }
 }
 
-/// Whether nobody watches at the moment: it is forbidden, or others need the CPUs.
+/// Whether nobody watches at the moment: it is forbidden, or others took the CPUs.
 pub fn is_off() -> bool {
     is_forbidden() || is_crowded()
 }
 
-/// Whether they need them so often that the process sleeps for as long as it ever does.
-pub fn sleeps_for_long() -> bool {
-    CROWDING.sleeps_for_long(clock::ticks())
+/// Whether others took a CPU from a thread that watched.
+pub fn is_crowded() -> bool {
+    CROWDING.now(clock::ticks()) == Crowd::Took
 }
 
-/// Whether others need the CPUs, and would have them for long each time.
-pub fn is_crowded() -> bool {
-    CROWDING.now(clock::ticks()) == Crowd::Working
+/// Whether they did so often that the process sleeps for as long as it ever does.
+pub fn sleeps_for_long() -> bool {
+    CROWDING.sleeps_for_long(clock::ticks())
 }
 
 /// Calls `watch` if this wait, with a timeout of 0, is one of many and watching was worth it.
@@ -247,7 +247,8 @@ fn watch_unbounded(
             core::hint::spin_loop();
         }
         let then = clock::ticks();
-        if watching.has_had_it(then) {
+        // A peer on this CPU has had it above, for as long as it works.
+        if !is_here(peer) && watching.has_had_it(then) {
             sys::sched_yield();
             let now = clock::ticks();
             if watching.came_back(then, now) {

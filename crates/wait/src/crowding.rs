@@ -7,14 +7,14 @@ use crate::Rate;
 const MIN_US: u64 = 5_000;
 const MAX_US: u64 = 640_000;
 
-/// What a thread may lose to others that work, beyond what its turns save, before its process sleeps instead. While threads
+/// What a thread may lose to others that work, beyond what its turns save, before its process takes none. While threads
 /// go over from sleeps to turns those that sleep still go first, as they have used up less of their slices.
 const LOSES_US: u64 = 40_000;
 
-/// After so much lost the process sleeps for so many times as long.
-const SLEEPS: u64 = 4;
+/// After so much lost the process takes no turns for so many times as long.
+const STOPS: u64 = 4;
 
-const FIRST_WORK_US: u64 = LOSES_US * SLEEPS;
+const FIRST_WORK_US: u64 = LOSES_US * STOPS;
 
 /// Who was heard from so soon after a watch in vain, through TCP's sleep and wake-up, had waited for its end.
 const KEPT_US: u64 = 200;
@@ -64,32 +64,42 @@ impl Spell {
 pub enum Crowd {
     /// It watches: there are CPUs enough.
     Few,
-    /// It takes turns with the others ([`crate::Turns`]).
+    /// It takes turns with the others ([`crate::Turns`]): they wait as well.
     Waiting,
-    /// It sleeps: the others work, and would have the CPU for long each time.
+    /// It watches and keeps its CPU: the others work, and would have it for a time slice.
     Working,
+    /// It sleeps: they took the CPU from a thread that kept it.
+    Took,
 }
 
 /// Until when other threads want the CPUs of a process, and whether they mostly wait, too. All zero: none does.
 ///
-/// Who watches uses up the slice that it will need when the answer comes: among threads that work,
+/// Among threads that work a watch uses up the slice that it will need when the answer comes, and at its end
 /// TCP's sleep and wake-up is faster (measured: a 64 B round trip among
 /// compilers, p99 4 us sleeping, 7 ms watching).
 #[derive(Debug, Default)]
 pub struct Crowding {
     others: Spell,
     work: Spell,
+    took: Spell,
     /// Ticks of CPU that turns in vain took, of all threads, beyond what others saved.
     burnt: AtomicU64,
 }
 
 impl Crowding {
     pub const fn new() -> Self {
-        Self { others: Spell::new(), work: Spell::new(), burnt: AtomicU64::new(0) }
+        Self {
+            others: Spell::new(),
+            work: Spell::new(),
+            took: Spell::new(),
+            burnt: AtomicU64::new(0),
+        }
     }
 
     pub fn now(&self, now: u64) -> Crowd {
-        if self.work.lasts(now) {
+        if self.took.lasts(now) {
+            Crowd::Took
+        } else if self.work.lasts(now) {
             Crowd::Working
         } else if self.others.lasts(now) {
             Crowd::Waiting
@@ -98,19 +108,24 @@ impl Crowding {
         }
     }
 
-    /// Whether others work each time that it looks: it sleeps for as long as it ever does.
+    /// Whether they took the CPU each time that it watched: it sleeps for as long as it ever does.
     pub fn sleeps_for_long(&self, now: u64) -> bool {
-        self.work.lasts(now) && self.work.last_us.load(Relaxed) == MAX_US
+        self.took.lasts(now) && self.took.last_us.load(Relaxed) == MAX_US
     }
 
-    /// Another thread had the CPU.
+    /// Another thread had the CPU for a moment.
     pub fn others_run(&self, now: u64, rate: Rate) {
         self.others.begins(now, 0, rate);
     }
 
-    /// A thread lost so many ticks to others: nobody watches for a while.
+    /// Another thread had the CPU that this one would have kept: nobody watches for a while.
+    pub fn others_took(&self, now: u64, rate: Rate) {
+        self.took.begins(now, 0, rate);
+    }
+
+    /// A thread lost so many ticks to others: nobody takes turns for a while.
     pub fn others_work(&self, now: u64, lost: u64, rate: Rate) {
-        self.work.begins(now, lost.saturating_mul(SLEEPS), rate);
+        self.work.begins(now, lost.saturating_mul(STOPS), rate);
     }
 
     /// How many ticks a thread may lose to those that work before it says so: less where they did a while ago.
@@ -120,7 +135,7 @@ impl Crowding {
         rate.us(LOSES_US >> halvings)
     }
 
-    /// Turns took so many ticks of CPU in vain. True: that is too much, and nobody watches for a while.
+    /// Turns took so many ticks of CPU in vain. True: that is too much, and nobody takes turns for a while.
     pub(crate) fn burns(&self, ticks: u64, now: u64, rate: Rate) -> bool {
         let burnt = self.burnt.load(Relaxed).saturating_add(ticks);
         let stops = burnt > self.may_lose(now, rate);
@@ -144,7 +159,7 @@ impl Crowding {
     pub fn kept(&self, vain_at: u64, now: u64, rate: Rate) -> bool {
         let has_kept = vain_at != 0 && now.saturating_sub(vain_at) < rate.us(KEPT_US);
         if has_kept {
-            self.others_run(now, rate);
+            self.others_took(now, rate);
         }
         has_kept
     }
@@ -204,30 +219,32 @@ mod tests {
         assert!(!crowding.kept(began, began + RATE.us(200), RATE));
         assert_eq!(crowding.now(began), Crowd::Few);
         assert!(crowding.kept(began, began + RATE.us(30), RATE));
-        assert_eq!(crowding.now(began + RATE.us(5000)), Crowd::Waiting);
+        assert_eq!(crowding.now(began + RATE.us(5000)), Crowd::Took);
     }
 
     #[test]
-    fn it_sleeps_for_long_where_others_work_again_and_again() {
+    fn it_sleeps_for_long_where_others_take_its_cpu_again_and_again() {
         let (crowding, mut now_us, mut slept) = (Crowding::new(), 10_000_000, [false; 9]);
         for slept in &mut slept {
-            crowding.others_work(RATE.us(now_us), 0, RATE);
+            crowding.others_took(RATE.us(now_us), RATE);
             *slept = crowding.sleeps_for_long(RATE.us(now_us + 1));
-            now_us += lasts_us(&crowding.work, now_us) + 1000;
+            now_us += lasts_us(&crowding.took, now_us) + 1000;
         }
         assert_eq!(slept, [false, false, false, false, false, false, false, true, true]);
         assert!(!crowding.sleeps_for_long(RATE.us(now_us)));
     }
 
     #[test]
-    fn others_that_wait_are_followed_by_few_and_those_that_work_by_whom_there_was() {
+    fn who_took_the_cpu_comes_before_who_works_and_that_before_who_waits() {
         let (crowding, began) = (Crowding::new(), RATE.us(10_000_000));
         let after_us = |us| crowding.now(began + RATE.us(us));
         crowding.others_run(began, RATE);
         assert_eq!([0, 4999, 5000].map(after_us), [Crowd::Waiting, Crowd::Waiting, Crowd::Few]);
-        crowding.others_work(began, 0, RATE);
-        assert_eq!(after_us(4999), Crowd::Working);
-        crowding.others_run(began + RATE.us(6000), RATE);
-        assert_eq!(after_us(6001), Crowd::Waiting);
+        crowding.others_work(began, RATE.us(10_000), RATE);
+        assert_eq!([4999, 39_999].map(after_us), [Crowd::Working; 2]);
+        crowding.others_took(began + RATE.us(30_000), RATE);
+        assert_eq!([34_999, 35_000].map(after_us), [Crowd::Took, Crowd::Working]);
+        crowding.others_run(began + RATE.us(39_000), RATE);
+        assert_eq!([39_999, 40_000].map(after_us), [Crowd::Working, Crowd::Waiting]);
     }
 }

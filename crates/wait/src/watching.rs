@@ -1,6 +1,6 @@
 //! One watch: how long it may still take, and what took the CPU meanwhile.
 
-use crate::{Crowding, Rate};
+use crate::{Crowd, Crowding, Rate};
 
 /// A gap this long between two looks means that something else had the CPU.
 const GAP_US: u64 = 300;
@@ -95,19 +95,20 @@ pub struct Watching<'a> {
     /// When this watch began, and whether it has asked for them.
     began: u64,
     has_asked: bool,
-    /// Since when this thread has its CPU.
-    has_since: u64,
+    /// Since when this thread has its CPU, where it does not keep it.
+    has_since: Option<u64>,
 }
 
 impl<'a> Watching<'a> {
     /// `switches`: how many involuntary switches this thread had when it was asked last.
-    pub const fn begin(
+    pub fn begin(
         budget: &'a mut Budget,
         crowding: &'a Crowding,
         rate: Rate,
         now: u64,
         switches: Option<u64>,
     ) -> Self {
+        let keeps = crowding.now(now) == Crowd::Working;
         Self {
             budget,
             crowding,
@@ -116,7 +117,7 @@ impl<'a> Watching<'a> {
             switches,
             began: now,
             has_asked: false,
-            has_since: now,
+            has_since: (!keeps).then_some(now),
         }
     }
 
@@ -138,7 +139,7 @@ impl<'a> Watching<'a> {
             *given = now;
         }
         if gave_way {
-            self.crowding.others_run(now, self.rate);
+            self.crowding.others_took(now, self.rate);
         }
         // A switch of its own making.
         self.switches = None;
@@ -147,15 +148,20 @@ impl<'a> Watching<'a> {
 
     /// Whether to give the CPU away for a moment.
     pub const fn has_had_it(&self, now: u64) -> bool {
-        now.wrapping_sub(self.has_since) > self.rate.us(HAS_US)
+        match self.has_since {
+            Some(since) => now.wrapping_sub(since) > self.rate.us(HAS_US),
+            None => false,
+        }
     }
 
     /// This thread gave its CPU away at `then`, and has it again. True: others ran meanwhile, and it goes on by
     /// [`crate::Turns`].
     pub fn came_back(&mut self, then: u64, now: u64) -> bool {
-        self.has_since = now;
-        let others_ran = now.wrapping_sub(then) > self.rate.us(AWAY_US);
-        if others_ran {
+        self.has_since = Some(now);
+        let gone = now.wrapping_sub(then);
+        let others_ran = gone > self.rate.us(AWAY_US);
+        // Longer ones are counted there: those do not wait.
+        if others_ran && gone <= self.rate.us(SLICE_US) {
             self.crowding.others_run(now, self.rate);
         }
         others_ran
@@ -172,7 +178,7 @@ impl<'a> Watching<'a> {
             self.switches = Some(switches());
             let is_the_hosts = before.is_some() && before == self.switches;
             if !is_the_hosts {
-                self.crowding.others_run(now, self.rate);
+                self.crowding.others_took(now, self.rate);
                 return Some(Watched::GaveWay);
             }
             return None;
@@ -190,7 +196,7 @@ impl<'a> Watching<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Crowd::{Few, Waiting};
+    use crate::Crowd::{Few, Took, Waiting};
 
     const RATE: Rate = Rate(2);
     const fn us(count: u64) -> u64 {
@@ -236,7 +242,7 @@ mod tests {
         let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
         assert_eq!(watching.looked(us(2), || 3), None);
         assert_eq!(watching.looked(us(2000), || 4), Some(Watched::GaveWay));
-        assert_eq!(crowding.now(us(2001)), Waiting);
+        assert_eq!(crowding.now(us(2001)), Took);
     }
 
     #[test]
@@ -260,7 +266,7 @@ mod tests {
             let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
             let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), Some(known));
             assert_eq!(watching.looked(us(500), || 3), ended);
-            assert_eq!(crowding.now(us(501)) == Waiting, ended.is_some());
+            assert_eq!(crowding.now(us(501)) == Took, ended.is_some());
         }
     }
 
@@ -295,7 +301,7 @@ mod tests {
         assert!(!watching.yielded(us(begun_us + 5000), &mut 0));
         let back_us = begun_us + 10_001;
         assert!(watching.yielded(us(back_us), &mut 0));
-        assert_eq!(crowding.now(us(back_us + 1)), Waiting);
+        assert_eq!(crowding.now(us(back_us + 1)), Took);
     }
 
     #[test]
@@ -312,7 +318,7 @@ mod tests {
             })
         };
         assert!(!gives(260) && crowding.now(us(20_000)) == Few);
-        assert!(gives(240) && crowding.now(us(13_000)) == Waiting);
+        assert!(gives(240) && crowding.now(us(13_000)) == Took);
     }
 
     #[test]
@@ -325,6 +331,28 @@ mod tests {
         assert!(!watching.has_had_it(us(15)) && watching.has_had_it(us(16)));
         assert!(watching.came_back(us(16), us(20)));
         assert_eq!(crowding.now(us(20)), Waiting);
+    }
+
+    /// A hog's time slice: no reason to take turns.
+    #[test]
+    fn who_was_away_for_a_time_slice_met_nobody_that_waits() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), None);
+        assert!(watching.came_back(us(7), us(1008)));
+        assert_eq!(crowding.now(us(1008)), Few);
+        assert!(watching.came_back(us(2000), us(3000)));
+        assert_eq!(crowding.now(us(3000)), Waiting);
+    }
+
+    /// It would be gone for a time slice.
+    #[test]
+    fn among_threads_that_work_it_keeps_its_cpu() {
+        let (mut budget, crowding) = (Budget::new(us(50)), Crowding::new());
+        crowding.others_work(us(1), us(10_000), RATE);
+        let mut watching = Watching::begin(&mut budget, &crowding, RATE, us(1), Some(3));
+        assert!(!watching.has_had_it(us(40)));
+        assert_eq!(watching.looked(us(4000), || 4), Some(Watched::GaveWay));
+        assert_eq!(crowding.now(us(4001)), Took);
     }
 
     /// The switches that a yield makes are none of the others'.
