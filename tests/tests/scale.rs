@@ -131,6 +131,7 @@ fn idle_connections_use_little_memory() {
 /// CPUs. Beside other tests, which work, it may sleep.
 #[test]
 fn threads_that_wait_for_each_other_go_by_ring_on_few_cpus() {
+    let _alone = ALONE.lock();
     let mut seen = Vec::new();
     for _ in 0..3 {
         let lab = Lab::new(Net::Loopback, Knobs::default());
