@@ -212,11 +212,10 @@ fn watch_unbounded(
             return Watched::GaveWay;
         }
     }
-    let now = clock::ticks();
+    let (now, handled) = (clock::ticks(), Handled::now());
     if CROWDING.now(now) == Crowd::Waiting {
-        return take_turns(budget, now, None, stirs);
+        return take_turns(budget, now, None, stirs, handled);
     }
-    let handled = Handled::now();
     let known = switches::get().checked_sub(1);
     let mut watching = Watching::begin(budget, &CROWDING, rate(), now, known);
     let count = || {
@@ -252,7 +251,7 @@ fn watch_unbounded(
             sys::sched_yield();
             let now = clock::ticks();
             if watching.came_back(then, now) {
-                return take_turns(budget, then, Some(now), stirs);
+                return take_turns(budget, then, Some(now), stirs, handled);
             }
         }
         if let Some(ended) = watching.looked(clock::ticks(), count) {
@@ -268,14 +267,14 @@ fn watch_unbounded(
 }
 
 /// Other threads want this CPU, and wait for something as this one does. `back`: when it had its CPU back, where it gave
-/// it away at `now`.
+/// it away at `now`. `handled`: when the watch began.
 fn take_turns(
     budget: &mut Budget,
     now: u64,
     back: Option<u64>,
     mut stirs: impl FnMut() -> bool,
+    handled: Handled,
 ) -> Watched {
-    let handled = Handled::now();
     // The kernel may count a yield as one.
     switches::set(0);
     let mut turns = Turns::begin(budget, &CROWDING, rate(), now, Record::of_bits(record::get()));
