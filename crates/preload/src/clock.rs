@@ -30,7 +30,7 @@ pub fn ticks() -> u64 {
 }
 
 pub fn us(count: u64) -> u64 {
-    count * PER_US.load(Ordering::Relaxed)
+    count.saturating_mul(PER_US.load(Ordering::Relaxed))
 }
 
 fn monotonic_ns() -> u64 {

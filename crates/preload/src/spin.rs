@@ -115,7 +115,7 @@ pub fn budget() -> Budget {
 pub fn budget_within(timeout: Timeout, connections: u32) -> Budget {
     let budget = Budget::for_connections(clock::us(spin_us()), u64::from(connections));
     let most_us = u64::try_from(timeout.ns).map_or(u64::MAX, |ns| ns / 1000);
-    if budget.ticks() <= clock::us(most_us) { budget } else { Budget::new(clock::us(most_us)) }
+    budget.within(clock::us(most_us))
 }
 
 /// Whether to offer, now that bytes came.
@@ -156,6 +156,8 @@ pub fn sleeps_for_long() -> bool {
 
 /// Calls `watch` if this wait, with a timeout of 0, is one of many and watching was worth it.
 pub fn try_polling(polling: &Polling, watch: impl FnOnce(&mut Budget) -> Watched) {
+    // A program that polls keeps its CPU.
+    let is_off = || is_off() || CROWDING.now(clock::ticks()) == Crowd::Waiting;
     if let Some((occasion, mut budget)) = polling.begin(clock::ticks(), rate(), is_off) {
         let watched = watch(&mut budget);
         polling.end(occasion, watched, clock::ticks());

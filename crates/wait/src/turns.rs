@@ -18,6 +18,10 @@ const LOOKS_ALONE: u32 = 64;
 /// Whoever is away for longer has given a time slice to a thread that works.
 const SLICE_US: u64 = 1000;
 
+/// Who got nothing in so long may as well sleep: that costs little of it then. And whoever set a timeout waits for no more
+/// than that beyond it.
+const LONGEST_US: u64 = 5000;
+
 /// A sleep and a wake-up by TCP.
 const SAVED_US: u64 = 10;
 
@@ -61,6 +65,7 @@ impl<'a> Turns<'a> {
         record: Record,
     ) -> Self {
         let had = budget.ticks();
+        budget.takes_turns(rate.us(LONGEST_US));
         Self { budget, crowding, rate, had, last: now, record }
     }
 
@@ -92,6 +97,7 @@ impl<'a> Turns<'a> {
             return Some(Watched::GaveWay);
         }
         self.budget.use_up(self.rate.us(TURN_US).max(looked));
+        self.budget.passes(gone);
         if !self.budget.is_spent() {
             return None;
         }
@@ -156,12 +162,25 @@ mod tests {
     /// Whatever the others do meanwhile is no part of the budget.
     #[test]
     fn so_many_turns_are_a_budget_however_long_a_round_is() {
-        for round_us in [1, 20, 900] {
+        for round_us in [1, 20, 99] {
             let crowding = Crowding::new();
             let mut thread = Thread::new(&crowding);
             assert_eq!(thread.waits(round_us, 49), Watched::Stirs, "{round_us}");
             assert_eq!(thread.waits(round_us, 50), Watched::InVain, "{round_us}");
         }
+    }
+
+    #[test]
+    fn it_is_over_after_a_few_milliseconds_or_the_timeout() {
+        let crowding = Crowding::new();
+        let mut thread = Thread::new(&crowding);
+        assert_eq!(thread.waits(900, 5), Watched::Stirs);
+        assert_eq!(thread.waits(900, 6), Watched::InVain);
+        let mut budget = Budget::new(us(50)).within(us(2000));
+        let mut wait = Turns::begin(&mut budget, &crowding, RATE, us(1), Record::default());
+        assert_eq!(wait.came_round(us(2), us(902)), None);
+        assert_eq!(wait.came_round(us(903), us(1803)), None);
+        assert_eq!(wait.came_round(us(1804), us(2704)), Some(Watched::InVain));
     }
 
     #[test]

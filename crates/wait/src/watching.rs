@@ -31,11 +31,22 @@ const LONGER_MAX: u64 = 8;
 #[derive(Debug)]
 pub struct Budget {
     ticks: u64,
+    /// With what others have of the CPU while it gives that away.
+    by_clock: u64,
 }
 
 impl Budget {
     pub const fn new(ticks: u64) -> Self {
-        Self { ticks }
+        Self { ticks, by_clock: u64::MAX }
+    }
+
+    /// For a wait that ends after so many ticks whatever comes.
+    #[must_use]
+    pub const fn within(self, most: u64) -> Self {
+        Self {
+            ticks: if self.ticks < most { self.ticks } else { most },
+            by_clock: if self.by_clock < most { self.by_clock } else { most },
+        }
     }
 
     /// For a wait that has so many connections to park before it sleeps, where one is worth
@@ -43,7 +54,7 @@ impl Budget {
     pub const fn for_connections(ticks: u64, connections: u64) -> Self {
         let longer = connections / MORE_CONNECTIONS;
         let longer = if longer < LONGER_MAX { longer } else { LONGER_MAX };
-        Self { ticks: ticks.saturating_mul(1 + longer) }
+        Self::new(ticks.saturating_mul(1 + longer))
     }
 
     pub const fn ticks(&self) -> u64 {
@@ -51,7 +62,19 @@ impl Budget {
     }
 
     pub const fn is_spent(&self) -> bool {
-        self.ticks == 0
+        self.ticks == 0 || self.by_clock == 0
+    }
+
+    /// From now on no longer by the clock than that.
+    pub(crate) const fn takes_turns(&mut self, most: u64) {
+        if self.by_clock > most {
+            self.by_clock = most;
+        }
+    }
+
+    /// So much time went by since its CPU was given away.
+    pub(crate) fn passes(&mut self, ticks: u64) {
+        self.by_clock = self.by_clock.saturating_sub(ticks);
     }
 
     /// Never nothing, so that whoever watches again comes to an end.
