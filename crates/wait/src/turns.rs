@@ -6,6 +6,7 @@
 //!
 //! Among threads that work a turn takes a time slice. What is lost so is weighed against what the turns save.
 
+use crate::watching::SLICE_US;
 use crate::{Budget, Crowding, Rate, Watched};
 
 /// What a turn takes of a budget: a look and a yield, without what the others did meanwhile.
@@ -14,9 +15,6 @@ const TURN_US: u64 = 1;
 /// Whoever has its CPU back sooner is alone there at the moment, and looks so often before it gives it away again.
 const ALONE_US: u64 = 1;
 const LOOKS_ALONE: u32 = 64;
-
-/// Whoever is away for longer has given a time slice to a thread that works.
-const SLICE_US: u64 = 1000;
 
 /// Who got nothing in so long may as well sleep: that costs little of it then. And whoever set a timeout waits for no more
 /// than that beyond it.

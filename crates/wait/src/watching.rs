@@ -9,10 +9,10 @@ const GAP_US: u64 = 300;
 /// and in one of its own the peer of a stream brings much.
 const GIVEN_US: u64 = 5000;
 
-/// For so long others may have had it as well. They get a time slice for each yield
-/// (4 ms measured on Linux 6.18.44 with 250 ticks a second; kernels since the end of 2025 have
+/// Whoever is away for longer has given a time slice to a thread that works, not only to the peer: they get one
+/// for each yield (4 ms measured on Linux 6.18.44 with 250 ticks a second; kernels since the end of 2025 have
 /// "sched/fair: Forfeit vruntime on yield").
-const SLICE_US: u64 = 1000;
+pub(crate) const SLICE_US: u64 = 1000;
 
 /// Who ran for less than this part of such a slice, since it last gave one away, lost it to others.
 /// Of 4 ms that is 250 us: 250 round trips by ring with a peer on another CPU, 50 with one on this
