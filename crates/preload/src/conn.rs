@@ -243,9 +243,8 @@ impl Conn {
         self.is_seldom(&self.tx.usage, &tx.tcp_bytes, &tx.ring_bytes, &rx.ring_bytes)
     }
 
-    /// A thread that serves other connections too is not slow if this one is. One that sleeps on crowded CPUs needs not be.
-    /// And between two guests a wake-up
-    /// by TCP costs so much that a ring may be of use all the same.
+    /// A thread that serves other connections too is not slow if this one is. One that sleeps on crowded CPUs need not
+    /// be. And between two guests a wake-up by TCP costs so much that a ring may be of use all the same.
     fn is_seldom(&self, usage: &Use, tcp: &Private, ring: &Private, back: &Private) -> bool {
         pace::note();
         if !usage.note() {

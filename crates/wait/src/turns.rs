@@ -100,7 +100,8 @@ impl<'a> Turns<'a> {
             return None;
         }
         // A sleep comes all the same.
-        let stops = self.crowding.burns(self.had, self.last, self.rate);
+        let burnt = self.had - self.budget.ticks();
+        let stops = self.crowding.burns(burnt, self.last, self.rate);
         Some(if stops { Watched::GaveWay } else { Watched::InVain })
     }
 
@@ -179,6 +180,9 @@ mod tests {
         assert_eq!(wait.came_round(us(2), us(902)), None);
         assert_eq!(wait.came_round(us(903), us(1803)), None);
         assert_eq!(wait.came_round(us(1804), us(2704)), Some(Watched::InVain));
+        // Three turns of a microsecond were burnt, and six: 40 ms less these allow 799 waits of 50.
+        let waits = (1..).find(|_| thread.waits(1, 50) == Watched::GaveWay);
+        assert_eq!(waits, Some(800));
     }
 
     #[test]
