@@ -109,6 +109,23 @@ def locks_hold_between_guests():
 
 
 @check
+def a_long_sleeper_is_woken_by_a_bell():
+    """And not by its own looks, which are few."""
+    rounds = 6
+    with Table("a:write", "b:write"):
+        for side, guest in enumerate("ab"):
+            start(guest, "ring", f"members ring table {side} {rounds}")
+        said = [finish(guest, "ring") for guest in "ab"]
+        print(f"      {said[0].strip()}")
+        sleeps = [int(one.split()[3]) for one in said]
+        if max(sleeps) > 200:
+            raise Failed(f"sleeps in a wait of half a second: {sleeps}")
+        rings = [one["rings"] for one in shown()["guests"]]
+        if min(rings) < rounds - 1:
+            raise Failed(f"bells rung in the guests: {rings}, in {rounds} rounds")
+
+
+@check
 def a_holder_that_dies_in_another_guest_is_found_out():
     """The next owner is told, with a greater fence; while the holder lives nobody is."""
     with Table("a:write", "b:write"):

@@ -101,6 +101,8 @@ pub struct SegmentGuest {
     /// "coming", "ready", "going" or "absent".
     pub state: String,
     pub rights: Vec<Right>,
+    /// How often sleepers there were woken for a change in another guest, since the broker began.
+    pub rings: u64,
     /// Why it is not there, where that is known.
     pub trouble: Option<String>,
 }

@@ -20,7 +20,7 @@ pub use message::{BadMessage, Decline, FromBroker, MESSAGE_BYTES, Role, Socket, 
 
 /// Version of these messages. A broker answers a HELLO of another version with REFUSED and
 /// closes; the library then leaves everything on TCP.
-pub const CONTROL_VERSION: u32 = 14;
+pub const CONTROL_VERSION: u32 = 15;
 
 /// File name of the broker's socket in its directory.
 pub const SOCKET_NAME: &str = "broker.sock";

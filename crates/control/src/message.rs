@@ -265,7 +265,7 @@ const LEAVE: u32 = 8;
 const CLAIM: u32 = 9;
 const KEEP: u32 = 10;
 const STAYS: u32 = 11;
-/// 11 to 17 are of segments, too, as 111 to 115 are.
+/// 11 to 17 and 19 are of segments, too, as 111 to 115 are.
 const COUNT: u32 = 18;
 const WELCOME: u32 = 101;
 const REFUSED: u32 = 102;

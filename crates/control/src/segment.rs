@@ -206,6 +206,20 @@ pub const fn file_bytes(size_bytes: u64, is_huge: bool) -> u64 {
     (size_bytes + HEADER_BYTES as u64).next_multiple_of(page)
 }
 
+/// Bells of a segment that several guests share: a sleeper waits at that of its word.
+pub const BELLS: usize = 64;
+
+/// `None`: no segment has such a bell.
+pub(crate) fn bell(raw: u64) -> Option<u8> {
+    u8::try_from(raw).ok().filter(|&bell| usize::from(bell) < BELLS)
+}
+
+/// Where in the first page of a segment the bells begin: 8 bytes for each, in which a bit for each
+/// guest says that somebody there sleeps at it.
+pub const BELLS_AT: usize = 2048;
+
+const _: () = assert!(HEADER_USED <= BELLS_AT && BELLS_AT + 8 * BELLS <= HEADER_BYTES);
+
 /// What is asked of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -226,6 +240,9 @@ pub enum Request {
     /// Whether the member of a segment of the host lives that has this slot, counted from 1. For
     /// those who may write it. Answered by `Answer::Life`.
     Probe { version: u32, name: Name, slot: u64 },
+    /// A word of a segment of the host has changed on which members in these guests may sleep (a bit
+    /// for each number), by the bell of that word. For those who may write it. Not answered.
+    Ring { version: u32, name: Name, bell: u8, domains: u8 },
 }
 
 /// What the broker answers. A version that it does not speak is answered by
@@ -364,6 +381,9 @@ pub enum BadSegment {
     Life {
         value: u64,
     },
+    Bell {
+        value: u64,
+    },
 }
 
 const CREATE: u32 = 11;
@@ -373,6 +393,8 @@ const ALLOW: u32 = 14;
 const ABOUT: u32 = 15;
 const LIST: u32 = 16;
 const PROBE: u32 = 17;
+/// 18 is COUNT.
+const RING: u32 = 19;
 const SEGMENT: u32 = 111;
 const DONE: u32 = 112;
 const REFUSED: u32 = 113;
@@ -413,7 +435,7 @@ fn rights(value: u64) -> Result<Rights, BadSegment> {
 
 /// Whether a datagram to the broker is about segments, whatever else is wrong with it.
 pub fn is_request(raw: &[u8]) -> bool {
-    raw.len() >= 4 && (CREATE..=PROBE).contains(&u32_at(raw, 0))
+    raw.len() >= 4 && matches!(u32_at(raw, 0), CREATE..=PROBE | RING)
 }
 
 impl Request {
@@ -434,6 +456,9 @@ impl Request {
                 encode(LIST, version, 0, [0; 2], &after.map_or(NO_NAME, |name| name.raw))
             }
             Self::Probe { version, name, slot } => encode(PROBE, version, slot, [0; 2], &name.raw),
+            Self::Ring { version, name, bell, domains } => {
+                encode(RING, version, bell.into(), [domains.into(), 0], &name.raw)
+            }
         }
     }
 
@@ -471,6 +496,11 @@ impl Request {
             LIST if raw[32..] == NO_NAME => Self::List { version, after: None },
             LIST => Self::List { version, after: Some(name()?) },
             PROBE => Self::Probe { version, name: name()?, slot: id },
+            RING => {
+                let bell = bell(id).ok_or(BadSegment::Bell { value: id })?;
+                let domains = u8::try_from(b).map_err(|_| BadSegment::Domain)?;
+                Self::Ring { version, name: name()?, bell, domains }
+            }
             value => return Err(BadSegment::Kind { value }),
         })
     }
@@ -483,7 +513,8 @@ impl Request {
             | Self::Allow { version, .. }
             | Self::About { version, .. }
             | Self::List { version, .. }
-            | Self::Probe { version, .. } => version,
+            | Self::Probe { version, .. }
+            | Self::Ring { version, .. } => version,
         }
     }
 }
@@ -551,7 +582,7 @@ pub enum BadHeader {
     Name,
 }
 
-/// Bytes of the header that have a meaning; those behind them are zero.
+/// Bytes of the header that have a meaning; those behind them are zero, but for the bells.
 pub const HEADER_USED: usize = 72;
 
 /// The header of a segment.

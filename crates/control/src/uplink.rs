@@ -9,14 +9,14 @@
 //! what is of another session.
 
 use crate::message::{Decline, Role};
-use crate::segment::{Kind, NAME_BYTES, Name, Place, Rights, Whom};
+use crate::segment::{Kind, NAME_BYTES, Name, Place, Rights, Whom, bell};
 use yasmin_wire::layout::MAX_CLASS;
 
 /// Size of every message.
 pub const UPLINK_BYTES: usize = 64;
 
 /// Version of these messages.
-pub const UPLINK_VERSION: u64 = 3;
+pub const UPLINK_VERSION: u64 = 4;
 
 /// The virtio-serial port's name.
 pub const PORT_NAME: &str = "org.yasmin.0";
@@ -73,6 +73,8 @@ pub enum ToHost {
     Probe { id: u64, region: u64, slot: u64 },
     /// The answer to `FromHost::Probe`.
     Life { id: u64, life: Life },
+    /// A segment's bell rings in these guests, a bit for each number.
+    Ring { region: u64, bell: u8, domains: u8 },
 }
 
 /// What is known of a member of a segment.
@@ -122,6 +124,8 @@ pub enum FromHost {
     Probe { id: u64, region: u64, slot: u64 },
     /// The answer to `ToHost::Probe`.
     Life { id: u64, life: Life },
+    /// A segment's bell rings: whoever sleeps at it in this guest is to look.
+    Ring { region: u64, bell: u8 },
 }
 
 /// What no honest sender writes.
@@ -138,6 +142,7 @@ const GONE: u32 = 7;
 const UNUSED: u32 = 8;
 const PROBE: u32 = 9;
 const LIFE: u32 = 10;
+const RING: u32 = 11;
 const BEGIN: u32 = 101;
 const PLUGGED: u32 = 102;
 const CHANNEL: u32 = 103;
@@ -148,6 +153,7 @@ const RIGHTS: u32 = 107;
 const END: u32 = 108;
 const HOST_PROBE: u32 = 109;
 const HOST_LIFE: u32 = 110;
+const HOST_RING: u32 = 111;
 
 type Raw = [u8; UPLINK_BYTES];
 
@@ -209,6 +215,9 @@ impl ToHost {
             Self::Unused { region, number } => (UNUSED, [region, number, 0, 0, 0]),
             Self::Probe { id, region, slot } => (PROBE, [id, region, slot, 0, 0]),
             Self::Life { id, life } => (LIFE, [id, life as u64, 0, 0, 0]),
+            Self::Ring { region, bell, domains } => {
+                (RING, [region, bell.into(), domains.into(), 0, 0])
+            }
         };
         encode(kind, session, fields)
     }
@@ -237,6 +246,11 @@ impl ToHost {
             UNUSED => Self::Unused { region: id, number: b },
             PROBE => Self::Probe { id, region: b, slot: c },
             LIFE => Self::Life { id, life: Life::decode(b).ok_or(BadUplink)? },
+            RING => Self::Ring {
+                region: id,
+                bell: bell(b).ok_or(BadUplink)?,
+                domains: u8::try_from(c).map_err(|_| BadUplink)?,
+            },
             _ => return Err(BadUplink),
         })
     }
@@ -266,6 +280,7 @@ impl FromHost {
             Self::End { region, number } => (END, [region, number, 0, 0, 0]),
             Self::Probe { id, region, slot } => (HOST_PROBE, [id, region, slot, 0, 0]),
             Self::Life { id, life } => (HOST_LIFE, [id, life as u64, 0, 0, 0]),
+            Self::Ring { region, bell } => (HOST_RING, [region, bell.into(), 0, 0, 0]),
         };
         encode(kind, session, fields)
     }
@@ -310,6 +325,7 @@ impl FromHost {
             END => Self::End { region: id, number: b },
             HOST_PROBE => Self::Probe { id, region: b, slot: c },
             HOST_LIFE => Self::Life { id, life: Life::decode(b).ok_or(BadUplink)? },
+            HOST_RING => Self::Ring { region: id, bell: bell(b).ok_or(BadUplink)? },
             _ => return Err(BadUplink),
         })
     }
@@ -351,6 +367,7 @@ mod tests {
             ToHost::Unused { region: 3, number: 4 },
             ToHost::Probe { id: 1, region: 2, slot: 3 },
             ToHost::Life { id: 1, life: Life::Dead },
+            ToHost::Ring { region: 2, bell: 63, domains: u8::MAX },
         ] {
             assert_eq!(ToHost::decode(&message.encode(5)), Ok(message));
             assert_eq!(session_of(&message.encode(5)), 5);
@@ -376,13 +393,20 @@ mod tests {
             FromHost::End { region: 9, number: 4 },
             FromHost::Probe { id: 1, region: 2, slot: 3 },
             FromHost::Life { id: u64::MAX, life: Life::Alive },
+            FromHost::Ring { region: 2, bell: 63 },
         ] {
             assert_eq!(FromHost::decode(&message.encode(5)), Ok(message));
         }
-        let bad = [channel(2, 3), FromHost::Segment { region: 9, domain: DOMAINS_MAX, place }];
+        let bad = [
+            channel(2, 3),
+            FromHost::Segment { region: 9, domain: DOMAINS_MAX, place },
+            FromHost::Ring { region: 2, bell: 64 },
+        ];
         for bad in bad {
             assert_eq!(FromHost::decode(&bad.encode(5)), Err(BadUplink));
         }
+        let bad = ToHost::Ring { region: 2, bell: 64, domains: 1 };
+        assert_eq!(ToHost::decode(&bad.encode(5)), Err(BadUplink));
     }
 
     #[test]

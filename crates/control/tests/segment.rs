@@ -67,6 +67,12 @@ fn request(case: &Value) -> Request {
         }
         "about" => Request::About { version, name: name(case) },
         "probe" => Request::Probe { version, name: name(case), slot: number(case, "slot") },
+        "ring" => Request::Ring {
+            version,
+            name: name(case),
+            bell: number(case, "bell") as u8,
+            domains: number(case, "domains") as u8,
+        },
         "list" => Request::List { version, after: Name::new(text(case, "name")) },
         other => panic!("message {other}"),
     }
@@ -123,6 +129,7 @@ fn bad(error: BadSegment) -> &'static str {
         BadSegment::Place => "place",
         BadSegment::Domain => "domain",
         BadSegment::Life { .. } => "life",
+        BadSegment::Bell { .. } => "bell",
     }
 }
 

@@ -26,6 +26,10 @@ const PATIENCE_S: i64 = 10;
 #[cfg(not(loom))]
 const PROBE_MS: i64 = 250;
 
+/// Longest wait to ask that a bell be rung, in milliseconds: by then its sleepers have looked.
+#[cfg(not(loom))]
+const RING_MS: i64 = 10;
+
 /// Longer than any part of a list.
 const TEXT_BYTES: usize = 64 << 10;
 
@@ -102,6 +106,18 @@ impl Broker {
         match self.ask_within(request, name.as_str(), TimeVal::milliseconds(PROBE_MS)) {
             Ok(Reply { answer: Answer::Life(life), .. }) => life,
             _ => Life::Unknown,
+        }
+    }
+
+    /// Has a bell of a segment rung in these guests, a bit for each. Nothing says whether it was, or
+    /// will be: a sleeper looks all the same.
+    #[cfg(not(loom))]
+    pub(crate) fn ring(&self, name: &Name, guests: u64, bell: usize) {
+        let (domains, bell) = (guests as u8, bell as u8);
+        let raw = Request::Ring { version: CONTROL_VERSION, name: *name, bell, domains }.encode();
+        if let Ok(socket) = self.connect(TimeVal::milliseconds(RING_MS)) {
+            let flags = MsgFlags::MSG_NOSIGNAL;
+            let _ = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&raw)], &[], flags, None);
         }
     }
 

@@ -18,7 +18,10 @@ use yasmin_control::segment::{
 use yasmin_control::uplink::DOMAINS_MAX;
 
 #[cfg(not(loom))]
-use crate::sync::{Attachment, Domain, FileProbe, Identity, Probe, Slot, open_again};
+use crate::sync::{
+    Attachment, Belfry, Bells, Domain, FileProbe, Futex, Identity, Probe, Sleeping, Slot,
+    open_again,
+};
 use crate::{Broker, Error, maps};
 
 /// Where a segment is mapped.
@@ -167,7 +170,17 @@ impl Segment {
             })
         };
         let identity = Identity { domain: 0, process: std::process::id(), epoch: 0 };
-        Attachment::by(slots, self.probe()?, Box::new(open), identity)
+        Attachment::by(slots, self.probe()?, self.waiter()?, Box::new(open), identity)
+    }
+
+    /// How its members sleep and are woken.
+    #[cfg(not(loom))]
+    fn waiter(&self) -> io::Result<Sleeping> {
+        let Some((domain, locks)) = &self.guests else { return Ok(Box::new(Futex::new())) };
+        let (broker, name) = (self.broker.clone(), self.name);
+        let ring = Box::new(move |guests, bell| broker.ring(&name, guests, bell));
+        let belfry = Belfry::new(self.memory.as_fd(), locks.as_fd(), ring)?;
+        Ok(Box::new(Bells::new((*domain).into(), belfry)))
     }
 
     /// How to ask whether members live.

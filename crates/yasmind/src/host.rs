@@ -46,7 +46,7 @@ use region::Region;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use segment::Segment;
-use segments::Probes;
+use segments::{Probes, Rings};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -193,6 +193,7 @@ pub struct Host {
     /// Of segments.
     addresses: Addresses,
     probes: Probes,
+    rings: Rings,
     pairs: Pairs,
     /// Ends of one connection, in the order in which they came.
     pending: Vec<Pending>,
@@ -300,6 +301,7 @@ impl Host {
             segments: Vec::new(),
             addresses: Addresses::of_host(),
             probes: Probes::default(),
+            rings: Rings::default(),
             pairs: Pairs::default(),
             pending: Vec::new(),
             failed: Vec::new(),
@@ -607,6 +609,9 @@ impl Host {
             ToHost::Unused { region, number: end } => self.segment_unused(number, region, end),
             ToHost::Probe { id, region, slot } => self.probe(number, id, region, slot, now),
             ToHost::Life { id, life } => self.probed(number, id, life),
+            ToHost::Ring { region, bell, domains } => {
+                self.ring(number, region, bell, domains, now);
+            }
         }
     }
 

@@ -608,11 +608,28 @@ impl Segments {
     /// A segment of the host's that this user may write: its region, and whether the member of that
     /// slot lives, if it is of this guest.
     pub fn probe(&self, uid: u32, name: &Name, slot: u64) -> Result<(u64, Option<Life>), Refusal> {
+        let (segment, given) = self.to_write(uid, name)?;
+        Ok((given.region, segment.life_of(given, slot)))
+    }
+
+    /// The region of a segment of the host's that this user may write.
+    pub fn region_to_write(&self, uid: u32, name: &Name) -> Result<u64, Refusal> {
+        Ok(self.to_write(uid, name)?.1.region)
+    }
+
+    fn to_write(&self, uid: u32, name: &Name) -> Result<(&Segment, &Given), Refusal> {
         let segment = self.find(name).ok_or(Refusal::NoSegment)?;
         let has = segment.entry.rights_of(uid);
         let given = segment.memory.given().filter(|_| has == Rights::Write);
-        let given = given.ok_or(Refusal::Rights { has })?;
-        Ok((given.region, segment.life_of(given, slot)))
+        Ok((segment, given.ok_or(Refusal::Rights { has })?))
+    }
+
+    /// Rings a bell in this guest: whoever sleeps at it looks.
+    pub fn ring(&self, region: u64, bell: u8) {
+        let segment = self.all.values().find(|segment| segment.is_region(region));
+        if let Some(given) = segment.and_then(|segment| segment.memory.given()) {
+            given.ring(bell);
+        }
     }
 
     /// Whether a member of this guest lives.

@@ -85,6 +85,11 @@ pub enum Said {
         id: u64,
         life: Life,
     },
+    /// A bell of a segment of the host rings.
+    Ring {
+        region: u64,
+        bell: u8,
+    },
 }
 
 struct Region {
@@ -362,6 +367,11 @@ impl Uplink {
         self.is_up()
     }
 
+    /// Has a bell of a segment rung in other guests, a bit for each.
+    pub fn ring(&mut self, region: u64, bell: u8, domains: u8) {
+        self.send(ToHost::Ring { region, bell, domains });
+    }
+
     pub fn answer_probe(&mut self, id: u64, life: Life) {
         self.send(ToHost::Life { id, life });
     }
@@ -447,6 +457,7 @@ impl Uplink {
                 said.push(Said::Probe { id, region, slot });
             }
             Ok(FromHost::Life { id, life }) => said.push(Said::Life { id, life }),
+            Ok(FromHost::Ring { region, bell }) => said.push(Said::Ring { region, bell }),
             Ok(FromHost::Channel { id, region, offset, grant, max_class, first_class }) => {
                 let bytes = yasmin_wire::layout::channel_bytes(max_class) as u64;
                 self.offered.remove(&id);

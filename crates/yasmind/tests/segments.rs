@@ -81,6 +81,27 @@ fn another_version_is_refused() {
     }
 }
 
+/// RING is sent so: nothing answers it, and who sends it has no time to wait.
+#[test]
+fn what_is_asked_before_a_close_is_done() {
+    let broker = Broker::start(&["--no-bpf"]);
+    let good = broker.connect();
+    for round in 0..20 {
+        let name = format!("table{round}");
+        let hasty = broker.connect();
+        hasty.send_raw(&create(&name, 5000).encode(), &[]).unwrap();
+        drop(hasty);
+        wait_until("it is made", || matches!(ask(&good, open(&name)), Answer::Segment { .. }));
+    }
+    // One of a guest's own: it has no bells, and whoever rings one is neither answered nor dropped.
+    let name = Name::new("table0").unwrap();
+    let ring = Request::Ring { version: VERSION, name, bell: 63, domains: 0xff };
+    for _ in 0..20 {
+        good.send_raw(&ring.encode(), &[]).unwrap();
+    }
+    assert!(matches!(ask(&good, open("table0")), Answer::Segment { .. }));
+}
+
 /// Who asks and never reads is waited for by nobody.
 #[test]
 fn one_who_does_not_read_holds_nobody_up() {

@@ -7,6 +7,8 @@
  *   hold NAME              takes the mutex, says its fence, and holds it
  *   late NAME              holds the mutex until there is a line to read, and says what unlocking gives
  *   meet NAME ROUNDS       a barrier of two
+ *   ring NAME SIDE ROUNDS  waits for each other by semaphores, half a second each time; how long a wake-up took,
+ *                          and how often a wait slept
  *   exchange NAME SIDE ROUNDS INTS   ints there and back by flags; microseconds for each
  *   watch NAME             reads one byte again and again, until it faults
  *   trespass NAME          what a process without the right to write can do
@@ -23,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +44,7 @@ struct table {
 	yasmin_once made;
 	yasmin_mutex mutex;
 	yasmin_barrier barrier;
+	yasmin_semaphore bells[2];
 	uint64_t first, second;
 	struct node *list;
 	_Atomic uint64_t flags[2][8];
@@ -227,6 +231,31 @@ static void exchange(int side, long rounds, long ints)
 	printf("%.1f us\n", (now_us() - started) / rounds);
 }
 
+static void ring(int side, long rounds)
+{
+	const useconds_t pause_us = 500000;
+	yasmin_semaphore *own = &table->bells[side], *other = &table->bells[!side];
+	struct rusage before, after;
+	double started;
+
+	done("barrier", yasmin_barrier_wait(member, &table->barrier) > 0);
+	getrusage(RUSAGE_SELF, &before);
+	started = now_us();
+	for (long round = 0; round < 2 * rounds; round++) {
+		if (round % 2 != side) {
+			done("wait", yasmin_semaphore_wait(member, own));
+			continue;
+		}
+		usleep(pause_us);
+		done("post", yasmin_semaphore_post(member, other));
+	}
+	getrusage(RUSAGE_SELF, &after);
+	/* Whoever rings first is not woken the last time. */
+	printf("%.2f ms a wake-up, %ld sleeps a wait\n",
+	       ((now_us() - started) / rounds - 2 * pause_us) / 2e3,
+	       (after.ru_nvcsw - before.ru_nvcsw) / rounds);
+}
+
 static void on_bus_error(int signal)
 {
 	(void)signal;
@@ -368,7 +397,9 @@ int main(int argc, char **argv)
 			if (yasmin_barrier_wait(member, &table->barrier) > 0)
 				fail("barrier");
 		printf("met %ld times\n", number);
-	} else if (!strcmp(command, "exchange"))
+	} else if (!strcmp(command, "ring") && argc > 4)
+		ring(number, atol(argv[4]));
+	else if (!strcmp(command, "exchange") && argc > 5)
 		exchange(number, atol(argv[4]), atol(argv[5]));
 	else
 		return 2;

@@ -13,6 +13,7 @@ use super::life::open_again;
 use super::thread::incarnation;
 use super::{
     Error, FileLife, FileProbe, Futex, Identity, Members, Number, Party, Probe, Slot, Thread,
+    Waiter,
 };
 
 struct Own {
@@ -24,13 +25,16 @@ struct Own {
 /// Opens the segment's file once more, for a description that nobody else has.
 pub type Open = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
 
+/// How its threads sleep and are woken.
+pub type Sleeping = Box<dyn Waiter + Send + Sync>;
+
 /// The calling process as a member; one for each segment.
 pub struct Attachment<'a> {
     members: Members<'a>,
     probe: Probe,
     /// None: by `/proc`.
     open: Option<Open>,
-    waiter: Futex,
+    waiter: Sleeping,
     own: Own,
 }
 
@@ -38,27 +42,31 @@ impl<'a> Attachment<'a> {
     /// Attaches to the segment whose table is `slots` and whose file is `file`, which must be open
     /// for writing; `/proc` has to be there.
     pub fn new(slots: &'a [Slot], file: BorrowedFd<'_>, identity: Identity) -> io::Result<Self> {
-        Self::join(slots, Probe::File(FileProbe::new(file)?), None, identity)
+        let probe = Probe::File(FileProbe::new(file)?);
+        Self::join(slots, probe, Box::new(Futex::new()), None, identity)
     }
 
     /// The same for a process that may not open the file by itself, but knows who does, and where
     /// several guests share the segment.
-    pub fn by(slots: &'a [Slot], probe: Probe, open: Open, identity: Identity) -> io::Result<Self> {
-        Self::join(slots, probe, Some(open), identity)
+    pub fn by(
+        slots: &'a [Slot],
+        probe: Probe,
+        waiter: Sleeping,
+        open: Open,
+        identity: Identity,
+    ) -> io::Result<Self> {
+        Self::join(slots, probe, waiter, Some(open), identity)
     }
 
     fn join(
         slots: &'a [Slot],
         probe: Probe,
+        waiter: Sleeping,
         open: Option<Open>,
         identity: Identity,
     ) -> io::Result<Self> {
         let members = Members::new(slots);
         let own = claim(members, &probe, open.as_ref(), identity)?;
-        let waiter = match probe.domain() {
-            Some(_) => Futex::among_guests(),
-            None => Futex::new(),
-        };
         Ok(Self { members, probe, open, waiter, own })
     }
 
@@ -82,8 +90,8 @@ impl<'a> Attachment<'a> {
         self.members
     }
 
-    pub fn waiter(&self) -> &Futex {
-        &self.waiter
+    pub fn waiter(&self) -> &dyn Waiter {
+        &*self.waiter
     }
 
     pub fn probe(&self) -> &Probe {
@@ -94,7 +102,7 @@ impl<'a> Attachment<'a> {
     pub fn act<T>(&self, act: impl FnOnce(&Party<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let number = self.number()?;
         let acted = Thread::with_current(|thread| {
-            act(&Party::new(self.members, number, thread, &self.waiter, &self.probe)?)
+            act(&Party::new(self.members, number, thread, &*self.waiter, &self.probe)?)
         });
         acted.unwrap_or(Err(Error::NotMember))
     }

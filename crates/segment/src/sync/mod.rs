@@ -11,6 +11,7 @@
 //! | `life` | how a waiter learns that a process is dead |
 //! | `guests` | the same of a process in another guest |
 //! | `waiter` | sleeping and waking |
+//! | `bells`, `belfry` | the same among guests: what a sleeper waits at, and of what that is made |
 //! | `thread`, `party` | who asks: a thread of a member, and what it holds |
 //! | `attachment` | a process's own membership, across forks |
 //! | `owner` | the word that mutex, reader-writer lock, once and sequence lock have in common |
@@ -28,6 +29,9 @@
 #[cfg(not(loom))]
 mod attachment;
 mod barrier;
+#[cfg(not(loom))]
+mod belfry;
+mod bells;
 mod condition;
 mod error;
 #[cfg(not(loom))]
@@ -52,8 +56,11 @@ mod thread;
 mod waiter;
 
 #[cfg(not(loom))]
-pub use attachment::{Attachment, Open};
+pub use attachment::{Attachment, Open, Sleeping};
 pub use barrier::{Barrier, Passed};
+#[cfg(not(loom))]
+pub use belfry::{Belfry, Ring};
+pub use bells::{Bells, Ringing};
 pub use condition::Condition;
 pub use error::Error;
 #[cfg(not(loom))]

@@ -151,6 +151,16 @@ mod stepped {
                     self.0.fetch_add(by, order)
                 }
 
+                pub fn fetch_or(&self, bits: $int, order: Ordering) -> $int {
+                    step();
+                    self.0.fetch_or(bits, order)
+                }
+
+                pub fn swap(&self, value: $int, order: Ordering) -> $int {
+                    step();
+                    self.0.swap(value, order)
+                }
+
                 pub fn fetch_max(&self, with: $int, order: Ordering) -> $int {
                     step();
                     self.0.fetch_max(with, order)

@@ -1,8 +1,7 @@
 //! Sleeping and waking, behind one small trait.
 //!
 //! The locks decide and do nothing of this themselves. [`Futex`] serves the processes of one
-//! kernel. Between guests nobody can wake a sleeper: there a sleep is a row of short ones, between
-//! which the sleeper looks ([`Futex::among_guests`]).
+//! kernel, [`super::Bells`] those of several guests.
 
 use super::primitive::{AtomicU64, Ordering};
 
@@ -27,14 +26,7 @@ pub trait Waiter {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Futex {
     looks: u32,
-    is_among_guests: bool,
 }
-
-/// A sleeper among guests looks after so long, then after longer: a wake-up is late by that at most.
-/// The kernel can wake it all the same where waker and sleeper are of one process; its futex of
-/// several processes needs pages of its own, which the memory of a device does not have.
-const LOOK_FIRST_NS: u64 = 50_000;
-const LOOK_LAST_NS: u64 = 1_000_000;
 
 /// Some microseconds: about what a sleep and a wake-up cost.
 const LOOKS: u32 = 128;
@@ -45,30 +37,7 @@ impl Futex {
         // Of the machine: a process that is pinned to one CPU waits for others on others.
         // SAFETY: asks for a number.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        Self { looks: if cpus > 1 { LOOKS } else { 0 }, is_among_guests: false }
-    }
-
-    /// For words that processes of several guests sleep on.
-    pub fn among_guests() -> Self {
-        Self { is_among_guests: true, ..Self::new() }
-    }
-
-    fn sleep_among_guests(&self, word: &AtomicU64, low: u32, limit_ns: u64) -> bool {
-        let until_ns = self.now_ns().saturating_add(limit_ns);
-        let mut nap_ns = LOOK_FIRST_NS;
-        while word.load(Ordering::Acquire) as u32 == low {
-            let left_ns = until_ns.saturating_sub(self.now_ns());
-            if left_ns == 0 {
-                return true;
-            }
-            let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-            let nap = timespec(nap_ns.min(left_ns));
-            if futex(word, operation, low, Some(&nap)) >= 0 {
-                return false;
-            }
-            nap_ns = (nap_ns * 2).min(LOOK_LAST_NS);
-        }
-        false
+        Self { looks: if cpus > 1 { LOOKS } else { 0 } }
     }
 }
 
@@ -82,25 +51,42 @@ fn timespec(ns: u64) -> libc::timespec {
 #[cfg(not(target_endian = "little"))]
 compile_error!("the futex is the lower half of a word, taken to lie first");
 
-fn futex(word: &AtomicU64, operation: i32, value: u32, limit: Option<&libc::timespec>) -> i64 {
-    let limit = limit.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the address is valid and aligned for 32 bits, and `limit` outlives the call.
-    unsafe { libc::syscall(libc::SYS_futex, std::ptr::from_ref(word), operation, value, limit) }
+/// Sleeps while the word is `low`; what the kernel says of it.
+fn wait(word: *const u32, low: u32, limit_ns: u64) -> Result<(), i32> {
+    let limit = timespec(limit_ns);
+    // SAFETY: the kernel checks the address, and `limit` outlives the call.
+    if unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, low, &raw const limit) } >= 0
+    {
+        return Ok(());
+    }
+    Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}
+
+fn wake(word: *const u32, count: u32) {
+    let count = count.min(i32::MAX as u32);
+    // SAFETY: the kernel checks the address.
+    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, count) };
+}
+
+/// Sleeps while `word` is `seen`, for at most `limit_ns`; may return at any time.
+#[cfg(not(loom))]
+pub(crate) fn wait_for(word: &super::primitive::AtomicU32, seen: u32, limit_ns: u64) {
+    let _ = wait(std::ptr::from_ref(word).cast(), seen, limit_ns);
+}
+
+/// Wakes all who sleep on `word`.
+#[cfg(not(loom))]
+pub(crate) fn wake_all(word: &super::primitive::AtomicU32) {
+    wake(std::ptr::from_ref(word).cast(), u32::MAX);
 }
 
 impl Waiter for Futex {
     fn sleep(&self, word: &AtomicU64, low: u32, limit_ns: u64) -> bool {
-        if self.is_among_guests {
-            return self.sleep_among_guests(word, low, limit_ns);
-        }
-        if futex(word, libc::FUTEX_WAIT, low, Some(&timespec(limit_ns))) >= 0 {
-            return false;
-        }
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR) => false,
-            Some(libc::ETIMEDOUT) => true,
+        match wait(std::ptr::from_ref(word).cast(), low, limit_ns) {
+            Ok(()) | Err(libc::EAGAIN | libc::EINTR) => false,
+            Err(libc::ETIMEDOUT) => true,
             // Forbidden, or no page that the kernel can sleep on: a nap without being woken.
-            _ => {
+            Err(_) => {
                 std::thread::sleep(std::time::Duration::from_nanos(limit_ns));
                 true
             }
@@ -108,8 +94,7 @@ impl Waiter for Futex {
     }
 
     fn wake(&self, word: &AtomicU64, count: u32) {
-        let is_private = if self.is_among_guests { libc::FUTEX_PRIVATE_FLAG } else { 0 };
-        futex(word, libc::FUTEX_WAKE | is_private, count.min(i32::MAX as u32), None);
+        wake(std::ptr::from_ref(word).cast(), count);
     }
 
     fn now_ns(&self) -> u64 {

@@ -159,6 +159,7 @@ mod tests {
                             rights: rights.to_owned(),
                         })
                         .into(),
+                    rings: 0,
                     trouble: Some("no port".to_owned()),
                 }],
             }],

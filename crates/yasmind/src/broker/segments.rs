@@ -123,6 +123,17 @@ impl Broker {
                 Ok((_, None)) => Ok(Reply::Life(Life::Unknown)),
                 Err(refusal) => Err(refusal),
             },
+            Request::Ring { name, bell, domains, .. } => {
+                match segments.region_to_write(uid, &name) {
+                    Ok(region) => {
+                        if let Some(uplink) = &mut self.uplink {
+                            uplink.ring(region, bell, domains);
+                        }
+                    }
+                    Err(refusal) => tracing::debug!(pid, uid, ?request, ?refusal, "refused"),
+                }
+                return Ok(());
+            }
             Request::Remove { name, .. } => segments.remove(uid, &name).map(|()| Reply::Done),
             Request::Allow { name, whom, rights, .. } => {
                 segments.allow(uid, &name, whom, rights).map(|()| Reply::Done)

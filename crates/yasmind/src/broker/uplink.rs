@@ -87,6 +87,11 @@ impl Broker {
                     }
                 }
                 Said::Life { id, life } => self.answer_prober(id, life),
+                Said::Ring { region, bell } => {
+                    if let Some(segments) = &self.segments {
+                        segments.ring(region, bell);
+                    }
+                }
                 Said::Channel { serial, slice, max_class, first_class } => {
                     if let Err(reason) =
                         self.channel_from_host(serial, slice, max_class, first_class, now)

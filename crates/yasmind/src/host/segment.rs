@@ -48,6 +48,8 @@ pub struct Seat {
     pub is_unused: bool,
     /// Its broker has told of it since it was plugged: somebody may have it.
     pub was_told: bool,
+    /// How often a bell was rung there, for a member elsewhere.
+    pub rings: u64,
     /// Why it is not there, as QEMU said last.
     pub trouble: Option<String>,
 }
@@ -65,6 +67,7 @@ impl Seat {
             ends: 0,
             is_unused: false,
             was_told,
+            rings: 0,
             trouble: None,
         }
     }

@@ -23,14 +23,38 @@ const PROBED_WITHIN: Duration = Duration::from_secs(2);
 /// Questions of one guest that are passed on to others in a second: they take those guests' time.
 const PROBES_A_SECOND: u32 = 1000;
 
+/// The same of bells: a sleeper whose bell does not ring looks after 10 ms.
+const RINGS_A_SECOND: u32 = 2000;
+
 /// Questions of guests about members in other guests.
 #[derive(Default)]
 pub struct Probes {
     /// By this broker's number: who asked, by what number of his own, who is asked, until when.
     waiting: HashMap<u64, Probe>,
     next: u64,
-    /// How many each guest has asked in the second that began then.
-    asked: HashMap<usize, (Instant, u32)>,
+    asked: ASecond,
+}
+
+/// Bells that guests have rung in others.
+#[derive(Default)]
+pub struct Rings {
+    asked: ASecond,
+}
+
+/// How much each guest has asked for in the second that began then.
+#[derive(Default)]
+struct ASecond(HashMap<usize, (Instant, u32)>);
+
+impl ASecond {
+    /// Whether a guest may ask for one thing more.
+    fn allows(&mut self, asker: usize, most: u32, now: Instant) -> bool {
+        let (since, count) = self.0.entry(asker).or_insert((now, 0));
+        if now.saturating_duration_since(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= most
+    }
 }
 
 struct Probe {
@@ -43,12 +67,7 @@ struct Probe {
 impl Probes {
     /// A number for the question; `None`: too many wait, or come from this guest.
     fn ask(&mut self, asker: usize, id: u64, asked: usize, now: Instant) -> Option<u64> {
-        let (since, count) = self.asked.entry(asker).or_insert((now, 0));
-        if now.saturating_duration_since(*since) >= Duration::from_secs(1) {
-            (*since, *count) = (now, 0);
-        }
-        *count += 1;
-        if *count > PROBES_A_SECOND {
+        if !self.asked.allows(asker, PROBES_A_SECOND, now) {
             return None;
         }
         if self.waiting.len() >= PROBES_MAX {
@@ -270,6 +289,24 @@ impl Host {
         }
     }
 
+    /// Passes the ring of a bell on to those of these guests that have the segment.
+    pub(super) fn ring(&mut self, asker: usize, region: u64, bell: u8, domains: u8, now: Instant) {
+        let Some((at, own)) = self.seat_of(asker, region) else { return };
+        for domain in (0..self.segments[at].seats.len()).filter(|&domain| domain != own) {
+            let seat = &mut self.segments[at].seats[domain];
+            let is_there = seat.plug.is_ready() && seat.plug.guest != asker;
+            if domains >> domain & 1 == 0 || !is_there {
+                continue;
+            }
+            if !self.rings.asked.allows(asker, RINGS_A_SECOND, now) {
+                return;
+            }
+            seat.rings += 1;
+            let guest = seat.plug.guest;
+            self.tell(guest, FromHost::Ring { region, bell });
+        }
+    }
+
     /// What the administrator wants done.
     pub(super) fn segment_asked(&mut self, ask: &SegmentAsk) -> Answer {
         let result = match ask {
@@ -453,6 +490,7 @@ impl Host {
                 guest: seat.name.clone(),
                 state: state.to_owned(),
                 rights: seat.users.iter().map(right).collect(),
+                rings: seat.rings,
                 trouble: self.trouble_of(at, domain, state),
             }
         };

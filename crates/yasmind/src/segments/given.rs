@@ -2,10 +2,12 @@
 //!
 //! Its memory is a device's, which cannot say who has it as a file can. So each holder gets a
 //! description of a file of this guest's own, too, for the locks that say so, and those of the members
-//! (`yasmin-segment`, `life`): they live as long as this guest's system, and so do the processes.
+//! (`yasmin-segment`, `life`): they live as long as this guest's system, and so do the processes. In the
+//! file's page is how often each bell was rung in this guest (`yasmin-segment`, `bells`).
 
 use super::Holder;
 use super::memory;
+use crate::sys::page::Page;
 use crate::sys::slices::{self, Range};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, fchmod};
@@ -34,6 +36,8 @@ pub struct Given {
     pub domain: u8,
     device: OwnedFd,
     locks: OwnedFd,
+    /// Of the file of locks.
+    bells: Page,
     /// The number by which the host said that it ends.
     pub end: Option<u64>,
 }
@@ -47,7 +51,8 @@ impl Given {
             Ok::<_, io::Error>(locks)
         };
         let locks = kept.map_or_else(make, Ok)?;
-        Ok(Self { region: told.region, domain: told.domain, device, locks, end: None })
+        let bells = Page::map(&locks)?;
+        Ok(Self { region: told.region, domain: told.domain, device, locks, bells, end: None })
     }
 
     /// Its memory, with these rights, and the locks.
@@ -75,6 +80,11 @@ impl Given {
             Some(Ok(true)) => Life::Alive,
             _ => Life::Unknown,
         })
+    }
+
+    /// Wakes who sleeps at this bell.
+    pub fn ring(&self, bell: u8) {
+        self.bells.ring(bell.into());
     }
 
     pub fn lock_file(&self) -> BorrowedFd<'_> {

@@ -117,6 +117,26 @@ fn a_segment_that_ends_is_unused_when_nobody_has_it() {
     lab.give(&table).unwrap();
 }
 
+/// Who may write it rings elsewhere, and a ring from elsewhere is counted where its sleepers sleep.
+#[test]
+fn bells_ring_in_the_file_of_locks() {
+    let mut lab = Lab::new("bells");
+    lab.give(&told("table", 5, HOST_ADDRESSES_START)).unwrap();
+    let table = name("table");
+    assert_eq!(lab.segments.region_to_write(7, &table), Ok(5));
+    let refusal = lab.segments.region_to_write(1000, &table);
+    assert_eq!(refusal, Err(Refusal::Rights { has: Rights::Read }));
+    let given = lab.segments.all.values().find_map(|segment| segment.memory.given()).unwrap();
+    let file = std::fs::File::from(given.lock_file().try_clone_to_owned().unwrap());
+    for (region, bell) in [(5, 0), (5, 63), (5, 63), (6, 1)] {
+        lab.segments.ring(region, bell);
+    }
+    let mut counts = [0; 4 * yasmin_control::segment::BELLS];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut counts, 0).unwrap();
+    assert_eq!((counts[0], counts[4 * 63]), (1, 2));
+    assert_eq!(counts.iter().map(|&byte| u32::from(byte)).sum::<u32>(), 3);
+}
+
 #[test]
 fn members_are_asked_of_where_they_are() {
     let mut lab = Lab::new("members");

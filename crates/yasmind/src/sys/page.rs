@@ -2,7 +2,7 @@
 
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use yasmin_channel::region::{Filling, Mapping, Region};
 use yasmin_channel::side::{SIDE_BYTES, Side};
 use yasmin_wire::layout::PAGE_BYTES;
@@ -34,6 +34,17 @@ impl Page {
         // SAFETY: inside the mapping and aligned, as just asserted; the mapping lives as long
         // as the reference, and every process accesses these bytes atomically.
         unsafe { &*self.mapping.as_ptr().byte_add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Adds one to the 4 bytes that have this place among the page's, /then/ wakes who sleeps on them.
+    pub fn ring(&self, at: usize) {
+        assert!(at < PAGE_BYTES / size_of::<AtomicU32>());
+        // SAFETY: inside the mapping and aligned; the mapping lives as long as the reference, and
+        // every process accesses these bytes atomically.
+        let count = unsafe { &*self.mapping.as_ptr().cast::<AtomicU32>().add(at) };
+        count.fetch_add(1, Ordering::AcqRel);
+        // Nothing that the kernel says of it changes what is to be done.
+        let _ = rustix::thread::futex::wake(count, rustix::thread::futex::Flags::empty(), u32::MAX);
     }
 
     /// The page as an end's side page.

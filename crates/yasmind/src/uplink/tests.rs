@@ -108,6 +108,7 @@ fn what_the_host_says_of_segments_is_passed_on() {
         (5, FromHost::Probe { id: 1, region: 9, slot: 2 }),
         (4, FromHost::Life { id: 1, life: Life::Dead }),
         (5, FromHost::Life { id: 3, life: Life::Alive }),
+        (5, FromHost::Ring { region: 9, bell: 63 }),
     ]);
     assert!(matches!(
         said[..],
@@ -115,16 +116,19 @@ fn what_the_host_says_of_segments_is_passed_on() {
             Said::Begun,
             Said::Probe { id: 1, region: 9, slot: 2 },
             Said::Life { id: 3, life: Life::Alive },
+            Said::Ring { region: 9, bell: 63 },
             Said::End { region: 9, number: 2 },
         ]
     ));
     assert!(lab.uplink.probe(7, 9, 3));
     lab.uplink.answer_probe(1, Life::Unknown);
+    lab.uplink.ring(9, 7, 5);
     lab.uplink.unused(9, 2);
     let wanted = [
         HERE,
         ToHost::Probe { id: 7, region: 9, slot: 3 },
         ToHost::Life { id: 1, life: Life::Unknown },
+        ToHost::Ring { region: 9, bell: 7, domains: 5 },
         ToHost::Unused { region: 9, number: 2 },
     ];
     assert_eq!(lab.heard(), wanted.map(|message| (5, message)));

@@ -15,6 +15,7 @@ pub struct Guest {
     /// Slots of members that live, and what was heard of those in other guests.
     alive: HashSet<u64>,
     lives: Vec<(u64, Life)>,
+    rung: Vec<(u64, u8)>,
 }
 
 struct Told {
@@ -45,6 +46,7 @@ impl Guest {
                 return vec![ToHost::Life { id, life }];
             }
             FromHost::Life { id, life } => self.lives.push((id, life)),
+            FromHost::Ring { region, bell } => self.rung.push((region, bell)),
             other => panic!("{other:?}"),
         }
         Vec::new()
@@ -316,6 +318,39 @@ fn a_guest_that_starts_again_has_it_again() {
     assert_ne!(lab.states()[0], "ready");
     lab.turns(300);
     assert_eq!(lab.states(), ["ready", "ready"]);
+}
+
+#[test]
+fn a_bell_rings_where_it_is_to_ring_and_no_oftener_than_it_may() {
+    let mut lab = Lab::with_segment("segment-rings");
+    let region = lab.host.segments[0].number;
+    // In all that there can be, itself among them; in none; from who has no part; of another region.
+    for (guest, bell, region, domains) in
+        [(0, 3, region, u8::MAX), (0, 4, region, 1), (2, 5, region, 3), (0, 6, region + 1, 3)]
+    {
+        lab.machines[guest].say(ToHost::Ring { region, bell, domains });
+    }
+    lab.turns(10);
+    let rung = |lab: &mut Lab, guest: usize| std::mem::take(&mut lab.machines[guest].segments.rung);
+    assert_eq!([0, 1, 2].map(|guest| rung(&mut lab, guest)), [vec![], vec![(region, 3)], vec![]]);
+    assert_eq!(lab.segment().guests.iter().map(|guest| guest.rings).collect::<Vec<_>>(), [0, 1]);
+    // Who rings too often is not heard for a while, and others are.
+    for _ in 0..40 {
+        for _ in 0..100 {
+            lab.machines[0].say(ToHost::Ring { region, bell: 7, domains: 2 });
+        }
+        lab.turns(2);
+    }
+    lab.machines[1].say(ToHost::Ring { region, bell: 8, domains: 1 });
+    lab.turns(10);
+    let (a, b) = (rung(&mut lab, 0), rung(&mut lab, 1));
+    assert_eq!(a, [(region, 8)]);
+    assert!((1900..4000).contains(&b.len()), "{}", b.len());
+    // A broker that does not run is told nothing.
+    lab.machines[1].is_up = false;
+    lab.machines[0].say(ToHost::Ring { region, bell: 9, domains: 2 });
+    lab.turns(10);
+    assert!(rung(&mut lab, 1).iter().all(|&(_, bell)| bell != 9));
 }
 
 #[test]
