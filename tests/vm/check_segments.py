@@ -117,7 +117,7 @@ def a_long_sleeper_is_woken_by_a_bell():
             start(guest, "ring", f"members ring table {side} {rounds}")
         said = [finish(guest, "ring") for guest in "ab"]
         print(f"      {said[0].strip()}")
-        sleeps = [int(one.split()[3]) for one in said]
+        sleeps = [int(one.split()[4]) for one in said]
         if max(sleeps) > 200:
             raise Failed(f"sleeps in a wait of half a second: {sleeps}")
         rings = [one["rings"] for one in shown()["guests"]]

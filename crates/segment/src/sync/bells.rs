@@ -12,15 +12,17 @@
 //!
 //! A bell may ring for another word, or for nobody: the sleeper looks, and sleeps on. It may also not
 //! ring: its ringer died, its broker is away, a guest is paused, others rang too often. So a sleeper
-//! looks all the same, every [`LOOK_LAST_NS`]. Marks and counts are members' to write, as the locks are.
+//! looks all the same, every 1 to 10 ms. Marks and counts are members' to write, as the locks are.
 
 use super::primitive::{AtomicU64, Ordering};
 use super::waiter::{Waiter, low};
 use yasmin_control::segment::BELLS;
 
-/// A sleeper looks after so long, then after four times as long.
+/// A sleeper looks after so long, then after four times as long, and some times in each of its sleeps,
+/// which get longer the longer it waits: a ring that is lost makes it late by a part of its wait.
 const LOOK_FIRST_NS: u64 = 50_000;
-const LOOK_LAST_NS: u64 = 10_000_000;
+const LOOKS: u64 = 8;
+const LOOK_LAST_NS: std::ops::RangeInclusive<u64> = 1_000_000..=10_000_000;
 
 /// Before a sleep that is longer than this it asks to be rung for: then it has slept for about as long.
 const ASK_FROM_NS: u64 = 250_000;
@@ -79,6 +81,7 @@ impl<R: Ringing> Waiter for Bells<R> {
     fn sleep(&self, word: &AtomicU64, seen: u32, limit_ns: u64) -> bool {
         let bell = self.bell_of(word);
         let until_ns = self.guest.now_ns().saturating_add(limit_ns);
+        let longest_ns = (limit_ns / LOOKS).clamp(*LOOK_LAST_NS.start(), *LOOK_LAST_NS.end());
         let mut sleep_ns = self.guest.first_ns();
         loop {
             // Before the look: a ring behind it ends the sleep.
@@ -94,7 +97,7 @@ impl<R: Ringing> Waiter for Bells<R> {
                 return true;
             }
             self.guest.rest(bell, rung, sleep_ns.min(left_ns));
-            sleep_ns = (sleep_ns * 4).min(LOOK_LAST_NS);
+            sleep_ns = (sleep_ns * 4).min(longest_ns);
         }
     }
 
@@ -168,10 +171,15 @@ mod tests {
     fn a_long_sleep_asks_to_be_rung_for_and_looks_now_and_then() {
         let lab = Lab::new();
         let word = AtomicU64::new(7);
-        assert!(Bells::new(2, lab.clone()).sleep(&word, 7, 30_000_000));
-        let rests = std::mem::take(&mut *lab.rests.lock().unwrap());
-        let us: Vec<u64> = rests.iter().map(|ns| ns / 1000).collect();
-        assert_eq!(us, [50, 200, 800, 3200, 10_000, 10_000, 5750]);
+        let rests = |limit_ns| {
+            assert!(Bells::new(2, lab.clone()).sleep(&word, 7, limit_ns));
+            let rests = std::mem::take(&mut *lab.rests.lock().unwrap());
+            rests.iter().map(|ns| ns / 1000).collect::<Vec<u64>>()
+        };
+        assert_eq!(rests(4_000_000), [50, 200, 800, 1000, 1000, 950]);
+        let long = rests(100_000_000);
+        assert_eq!(long[..5], [50, 200, 800, 3200, 10_000]);
+        assert_eq!(long.len(), 14);
         let marked = |lab: &Lab| -> Vec<u64> {
             lab.marks.iter().map(|mark| mark.load(Ordering::Acquire)).filter(|&m| m != 0).collect()
         };
