@@ -367,9 +367,12 @@ impl Uplink {
         self.is_up()
     }
 
-    /// Has a bell of a segment rung in other guests, a bit for each.
+    /// Has a bell of a segment rung in other guests, a bit for each; or not, where other messages wait to
+    /// be written: whoever rings all the time does not delay those.
     pub fn ring(&mut self, region: u64, bell: u8, domains: u8) {
-        self.send(ToHost::Ring { region, bell, domains });
+        if self.outbox.is_empty() {
+            self.send(ToHost::Ring { region, bell, domains });
+        }
     }
 
     pub fn answer_probe(&mut self, id: u64, life: Life) {

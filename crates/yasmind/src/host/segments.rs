@@ -289,7 +289,8 @@ impl Host {
         }
     }
 
-    /// Passes the ring of a bell on to those of these guests that have the segment.
+    /// Passes the ring of a bell on to those of these guests that have the segment, and read what they
+    /// are told: nothing is kept for one that is paused.
     pub(super) fn ring(&mut self, asker: usize, region: u64, bell: u8, domains: u8, now: Instant) {
         let Some((at, own)) = self.seat_of(asker, region) else { return };
         for domain in (0..self.segments[at].seats.len()).filter(|&domain| domain != own) {
@@ -301,9 +302,11 @@ impl Host {
             if !self.rings.asked.allows(asker, RINGS_A_SECOND, now) {
                 return;
             }
-            seat.rings += 1;
             let guest = seat.plug.guest;
-            self.tell(guest, FromHost::Ring { region, bell });
+            if self.guests[guest].port.is_flushed() {
+                seat.rings += 1;
+                self.tell(guest, FromHost::Ring { region, bell });
+            }
         }
     }
 

@@ -112,6 +112,11 @@ impl Stream {
         }
     }
 
+    /// Whether all that was sent is written.
+    pub const fn is_flushed(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
     fn flush(&mut self) -> Option<()> {
         let socket = self.socket.as_mut()?;
         while !self.outbox.is_empty() {

@@ -132,6 +132,10 @@ fn what_the_host_says_of_segments_is_passed_on() {
         ToHost::Unused { region: 9, number: 2 },
     ];
     assert_eq!(lab.heard(), wanted.map(|message| (5, message)));
+    // Behind what waits to be written nothing rings.
+    lab.uplink.outbox.push(0);
+    lab.uplink.ring(9, 7, 5);
+    assert_eq!(lab.uplink.outbox.len(), 1);
 }
 
 /// A terminal's end that stands for the host, and the other one's path.

@@ -346,11 +346,19 @@ fn a_bell_rings_where_it_is_to_ring_and_no_oftener_than_it_may() {
     let (a, b) = (rung(&mut lab, 0), rung(&mut lab, 1));
     assert_eq!(a, [(region, 8)]);
     assert!((1900..4000).contains(&b.len()), "{}", b.len());
-    // A broker that does not run is told nothing.
+    // A broker that does not run is told nothing that it hears.
     lab.machines[1].is_up = false;
     lab.machines[0].say(ToHost::Ring { region, bell: 9, domains: 2 });
     lab.turns(10);
     assert!(rung(&mut lab, 1).iter().all(|&(_, bell)| bell != 9));
+    // Nor is anything kept for one that does not read.
+    let rings = |lab: &mut Lab| lab.segment().guests[1].rings;
+    let before = rings(&mut lab);
+    lab.host.guests[1].port.send(&vec![0; 2 << 20]);
+    assert!(!lab.host.guests[1].port.is_flushed());
+    lab.machines[0].say(ToHost::Ring { region, bell: 9, domains: 2 });
+    lab.turns(10);
+    assert_eq!(rings(&mut lab), before);
 }
 
 #[test]
