@@ -73,7 +73,7 @@ impl<R: Ringing> Bells<R> {
         let in_page = std::ptr::from_ref(word).addr() % 4096;
         // What is waited for is 16 bytes or more.
         let at = in_page / 16;
-        (at ^ at / BELLS) % self.guest.marks().len()
+        (at ^ (at / BELLS)) % self.guest.marks().len()
     }
 }
 
