@@ -114,11 +114,8 @@ impl Broker {
     #[cfg(not(loom))]
     pub(crate) fn ring(&self, name: &Name, guests: u64, bell: usize) {
         let (domains, bell) = (guests as u8, bell as u8);
-        let raw = Request::Ring { version: CONTROL_VERSION, name: *name, bell, domains }.encode();
-        if let Ok(socket) = self.connect(TimeVal::milliseconds(RING_MS)) {
-            let flags = MsgFlags::MSG_NOSIGNAL;
-            let _ = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&raw)], &[], flags, None);
-        }
+        let request = Request::Ring { version: CONTROL_VERSION, name: *name, bell, domains };
+        let _ = self.tell_within(request, TimeVal::milliseconds(RING_MS));
     }
 
     /// Its name is free at once; its memory goes when nobody has it any more.
@@ -180,21 +177,26 @@ impl Broker {
     }
 
     fn ask_within(&self, request: Request, name: &str, limit: TimeVal) -> Result<Reply, Error> {
+        let socket = self.tell_within(request, limit)?;
+        let reply = self.receive(&socket)?;
+        match reply.answer {
+            Answer::Refused(why) => Err(Error::Refused { name: name.to_owned(), why }),
+            _ => Ok(reply),
+        }
+    }
+
+    /// Sends it, on a connection of its own.
+    fn tell_within(&self, request: Request, limit: TimeVal) -> Result<OwnedFd, Error> {
         let socket = self.connect(limit)?;
         let raw = request.encode();
         let flags = MsgFlags::MSG_NOSIGNAL;
         let sent =
             retry(|| sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&raw)], &[], flags, None));
         match sent {
-            Ok(_) => {}
-            Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(Error::HungUp(self.path.clone())),
-            Err(Errno::EAGAIN) => return Err(Error::Silent(self.path.clone())),
-            Err(errno) => return Err(Error::System { doing: "cannot ask the broker", errno }),
-        }
-        let reply = self.receive(&socket)?;
-        match reply.answer {
-            Answer::Refused(why) => Err(Error::Refused { name: name.to_owned(), why }),
-            _ => Ok(reply),
+            Ok(_) => Ok(socket),
+            Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Error::HungUp(self.path.clone())),
+            Err(Errno::EAGAIN) => Err(Error::Silent(self.path.clone())),
+            Err(errno) => Err(Error::System { doing: "cannot ask the broker", errno }),
         }
     }
 

@@ -46,7 +46,7 @@ use region::Region;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use segment::Segment;
-use segments::{Probes, Rings};
+use segments::{ASecond, Probes};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -193,7 +193,8 @@ pub struct Host {
     /// Of segments.
     addresses: Addresses,
     probes: Probes,
-    rings: Rings,
+    /// Bells that guests have rung in others.
+    rings: ASecond,
     pairs: Pairs,
     /// Ends of one connection, in the order in which they came.
     pending: Vec<Pending>,
@@ -301,7 +302,7 @@ impl Host {
             segments: Vec::new(),
             addresses: Addresses::of_host(),
             probes: Probes::default(),
-            rings: Rings::default(),
+            rings: ASecond::default(),
             pairs: Pairs::default(),
             pending: Vec::new(),
             failed: Vec::new(),

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::bells::Ringing;
 use super::primitive::{AtomicU32, AtomicU64, Ordering};
-use super::waiter::{Futex, Waiter, wait_for, wake_all};
+use super::waiter::{Futex, Waiter, sleep_on, wake};
 use yasmin_control::segment::{BELLS, BELLS_AT};
 
 /// Has the broker ring a bell in other guests, a bit for each.
@@ -47,12 +47,12 @@ impl Ringing for Belfry {
     }
 
     fn rest(&self, bell: usize, rung: u32, limit_ns: u64) {
-        wait_for(self.count(bell), rung, limit_ns);
+        sleep_on(std::ptr::from_ref(self.count(bell)).cast(), rung, limit_ns);
     }
 
     fn ring(&self, bell: usize) {
         self.count(bell).fetch_add(1, Ordering::AcqRel);
-        wake_all(self.count(bell));
+        wake(std::ptr::from_ref(self.count(bell)).cast(), u32::MAX);
     }
 
     fn ring_in(&self, guests: u64, bell: usize) {

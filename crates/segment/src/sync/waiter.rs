@@ -51,46 +51,36 @@ fn timespec(ns: u64) -> libc::timespec {
 #[cfg(not(target_endian = "little"))]
 compile_error!("the futex is the lower half of a word, taken to lie first");
 
-/// Sleeps while the word is `low`; what the kernel says of it.
-fn wait(word: *const u32, low: u32, limit_ns: u64) -> Result<(), i32> {
+/// Sleeps while the word is `low`, for at most `limit_ns`; may return at any time. Whether the limit has
+/// passed.
+pub(crate) fn sleep_on(word: *const u32, low: u32, limit_ns: u64) -> bool {
     let limit = timespec(limit_ns);
     // SAFETY: the kernel checks the address, and `limit` outlives the call.
     if unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, low, &raw const limit) } >= 0
     {
-        return Ok(());
+        return false;
     }
-    Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::EAGAIN | libc::EINTR) => false,
+        Some(libc::ETIMEDOUT) => true,
+        // Forbidden, or no page that the kernel can sleep on: a nap without being woken.
+        _ => {
+            std::thread::sleep(std::time::Duration::from_nanos(limit_ns));
+            true
+        }
+    }
 }
 
-fn wake(word: *const u32, count: u32) {
+/// Wakes up to `count` of those who sleep on the word.
+pub(crate) fn wake(word: *const u32, count: u32) {
     let count = count.min(i32::MAX as u32);
     // SAFETY: the kernel checks the address.
     unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, count) };
 }
 
-/// Sleeps while `word` is `seen`, for at most `limit_ns`; may return at any time.
-#[cfg(not(loom))]
-pub(crate) fn wait_for(word: &super::primitive::AtomicU32, seen: u32, limit_ns: u64) {
-    let _ = wait(std::ptr::from_ref(word).cast(), seen, limit_ns);
-}
-
-/// Wakes all who sleep on `word`.
-#[cfg(not(loom))]
-pub(crate) fn wake_all(word: &super::primitive::AtomicU32) {
-    wake(std::ptr::from_ref(word).cast(), u32::MAX);
-}
-
 impl Waiter for Futex {
     fn sleep(&self, word: &AtomicU64, low: u32, limit_ns: u64) -> bool {
-        match wait(std::ptr::from_ref(word).cast(), low, limit_ns) {
-            Ok(()) | Err(libc::EAGAIN | libc::EINTR) => false,
-            Err(libc::ETIMEDOUT) => true,
-            // Forbidden, or no page that the kernel can sleep on: a nap without being woken.
-            Err(_) => {
-                std::thread::sleep(std::time::Duration::from_nanos(limit_ns));
-                true
-            }
-        }
+        sleep_on(std::ptr::from_ref(word).cast(), low, limit_ns)
     }
 
     fn wake(&self, word: &AtomicU64, count: u32) {

@@ -35,15 +35,9 @@ pub struct Probes {
     asked: ASecond,
 }
 
-/// Bells that guests have rung in others.
-#[derive(Default)]
-pub struct Rings {
-    asked: ASecond,
-}
-
 /// How much each guest has asked for in the second that began then.
 #[derive(Default)]
-struct ASecond(HashMap<usize, (Instant, u32)>);
+pub struct ASecond(HashMap<usize, (Instant, u32)>);
 
 impl ASecond {
     /// Whether a guest may ask for one thing more.
@@ -299,7 +293,7 @@ impl Host {
             if domains >> domain & 1 == 0 || !is_there {
                 continue;
             }
-            if !self.rings.asked.allows(asker, RINGS_A_SECOND, now) {
+            if !self.rings.allows(asker, RINGS_A_SECOND, now) {
                 return;
             }
             let guest = seat.plug.guest;
