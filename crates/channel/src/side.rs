@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use yasmin_ring::{Private, ReceiverState, SenderState};
 
 /// Version of this layout; the broker writes it, the library compares it.
-pub const SIDE_VERSION: u32 = 3;
+pub const SIDE_VERSION: u32 = 4;
 
 /// Size of the memfd.
 pub const SIDE_BYTES: usize = 4096;
@@ -77,6 +77,8 @@ pub struct Rx {
     pub ring_checked: Private,
     /// Not 0: what was unread is in a residue now, and not here any more.
     pub moved: AtomicU32,
+    /// Not 0: both directions are parked for good only since a program was started that may have the socket too.
+    pub lent: AtomicU32,
 }
 
 /// Of `Side::gone`: the memory of the channel went, and what is mapped is a private copy.

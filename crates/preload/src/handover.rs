@@ -318,7 +318,7 @@ pub fn will_lend(fd: c_int) {
 /// A program is started that may use the connection, and most do not. Nothing goes by ring any more, and as soon as no
 /// call is in the kernel it is a candidate, which the kernel says who has. False: it is handed over.
 fn lends(conn: &'static Conn, fd: c_int) -> bool {
-    let is_alone = conn.is_own() && conn.is_sole_holder() && !conn.is_shared();
+    let is_alone = conn.is_own() && conn.is_sole_holder();
     let is_lent = is_alone && !conn.holding.handed.is_lent() && conn.lends(fd);
     if is_lent {
         life::renew(conn, fd, Ends::Lent);
@@ -330,7 +330,11 @@ fn hand_over(conn: &'static Conn, fd: c_int, way: Way, image: &impl Fn() -> Imag
     if way != Way::Exec && lends(conn, fd) {
         return;
     }
-    conn.park_for_good(fd);
+    // Since a fork another process has it, which goes on.
+    let is_lent = way == Way::Exec && !conn.is_sole_holder() && conn.lends(fd);
+    if !is_lent {
+        conn.park_for_good(fd);
+    }
     // Another thread may have renewed it.
     if life::withdraw(fd) {
         return;

@@ -173,7 +173,7 @@ impl Ends {
     #[inline]
     pub fn of(conn: &Conn, is_seldom: bool) -> Option<Self> {
         match conn.gone() {
-            0 if conn.is_lent() && !conn.is_shared() => Some(Self::Lent),
+            0 if conn.is_lent() && conn.is_sole_holder() => Some(Self::Lent),
             0 => is_seldom.then_some(Self::Seldom),
             GIVEN_BACK => Some(Self::Seldom),
             FOR_NOW => Some(Self::Lent),
@@ -217,8 +217,11 @@ fn becomes_candidate(
     }
     let (Ok(_rx), Ok(_tx)) = (conn.lock_rx(fd), conn.lock_tx(fd)) else { return None };
     let names = conn.names(fd)?;
-    let is_alone = conn.is_own() && conn.is_sole_holder() && !conn.is_shared();
-    if why == Ends::Gone && !conn.is_gone() || !is_alone || conn.is_plain() != conn.is_lent() {
+    let is_lent = conn.is_lent();
+    // Of who has a socket since a fork the library knows too little to take a channel from it that serves.
+    let is_alone = conn.is_own() && conn.is_sole_holder();
+    let is_kept = conn.is_shared() && !is_lent && !conn.is_gone();
+    if why == Ends::Gone && !conn.is_gone() || !is_alone || is_kept || conn.is_plain() && !is_lent {
         return None;
     }
     // Parked for good is for another reason than that its memory went.
@@ -253,8 +256,9 @@ fn becomes_candidate(
         Ends::Gone | Ends::Lent => candidate,
         Ends::Seldom => candidate.seldom(clock::second(), conn.times_seldom_now()),
     };
-    // Also where the other end was first.
-    let candidate = if conn.is_lent() { candidate.lent(clock::second()) } else { candidate };
+    // Also where the other end was first. Who else has it the kernel says.
+    let is_uncertain = conn.is_lent() || conn.is_shared();
+    let candidate = if is_uncertain { candidate.lent(clock::second()) } else { candidate };
     // By this the broker shows it from now on, and forgets it when it is closed.
     for at in names.clone() {
         if let Some(offer) = table::offer(at) {

@@ -432,8 +432,9 @@ impl Source for Locked<'_, '_> {
         self.receiver.state_seen() == State::Parked
     }
 
+    /// See `send`.
     fn is_never(&self) -> bool {
-        self.receiver.is_never()
+        self.receiver.is_never() && !self.io.conn.is_lent()
     }
 
     fn park(&mut self) {

@@ -351,8 +351,9 @@ impl Sink for Locked<'_, '_> {
         self.sender.is_open()
     }
 
+    /// One that is lent gets a channel again: who is in the kernel on it is counted.
     fn is_never(&self) -> bool {
-        self.sender.is_never()
+        self.sender.is_never() && !self.io.conn.is_lent()
     }
 
     fn is_grown(&self) -> bool {

@@ -17,31 +17,36 @@ impl Conn {
     /// The same, as a program is started that may use the socket too. False: it is so for another reason already, or
     /// bytes are unread.
     pub fn lends(&self, fd: c_int) -> bool {
-        let is_never = {
+        {
             let (Ok(_rx), Ok(_tx)) = (self.lock_rx(fd), self.lock_tx(fd)) else { return false };
-            self.receiver().is_never() || self.sender().is_never() || self.is_unread()
-        };
-        if is_never && !self.is_lent() {
-            return false;
+            let (receiver, sender) = (self.receiver(), self.sender());
+            if self.is_unread() || receiver.is_broken() {
+                return false;
+            }
+            if receiver.is_never() || sender.is_never() {
+                if !self.is_lent() {
+                    return false;
+                }
+            } else {
+                self.reset_if_passed_by(fd);
+                receiver.never_offer();
+                // A broken direction shows itself at the next call.
+                let _ = sender.park_for_good();
+                self.side().rx.lent.store(1, Ordering::SeqCst);
+            }
         }
-        self.park_for_good(fd);
         self.settle(fd);
-        let Ok(_rx) = self.lock_rx(fd) else { return false };
-        if self.is_unread() || self.receiver().is_broken() {
-            return false;
-        }
-        self.holding.lent.store(1, Ordering::Relaxed);
         true
     }
 
-    /// Whether it is parked for good for no other reason.
+    /// Whether it is parked for good for no other reason, by this process or one that it forked.
     pub fn is_lent(&self) -> bool {
-        self.holding.lent.load(Ordering::Relaxed) != 0
+        self.side().rx.lent.load(Ordering::SeqCst) != 0
     }
 
     pub fn park_rx_for_good(&self, fd: c_int) {
-        self.holding.lent.store(0, Ordering::Relaxed);
         if let Ok(_rx) = self.lock_rx(fd) {
+            self.side().rx.lent.store(0, Ordering::SeqCst);
             let receiver = self.receiver();
             receiver.never_offer();
             self.park_rx(&receiver);
@@ -49,8 +54,8 @@ impl Conn {
     }
 
     pub fn park_tx_for_good(&self, fd: c_int) {
-        self.holding.lent.store(0, Ordering::Relaxed);
         if let Ok(_tx) = self.lock_tx(fd) {
+            self.side().rx.lent.store(0, Ordering::SeqCst);
             self.reset_if_passed_by(fd);
             // A broken direction shows itself at the next call.
             let _ = self.sender().park_for_good();

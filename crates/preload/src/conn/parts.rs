@@ -183,8 +183,6 @@ pub struct Holding {
     pub left: AtomicU32,
     /// Not 0: a thread makes plain TCP of it.
     pub retires: AtomicU32,
-    /// Not 0: parked for good only since a program was started that inherits it.
-    pub lent: AtomicU32,
     /// See `handover`.
     pub handed: Handed,
 }
@@ -196,7 +194,6 @@ impl Holding {
     pub fn reset(&self) {
         zero([&self.shared, &self.attacher_pid, &self.plain, &self.left]);
         self.retires.store(0, Ordering::Relaxed);
-        self.lent.store(0, Ordering::Relaxed);
         self.residue.store(0, Ordering::Relaxed);
         self.handed.reset();
     }
