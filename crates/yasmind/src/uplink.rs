@@ -142,6 +142,10 @@ impl Look {
         Self { at: now, until: now + LOOK_FOR }
     }
 
+    const fn once(now: Instant) -> Self {
+        Self { at: now, until: now }
+    }
+
     fn again(self, now: Instant) -> Self {
         let every = if now < self.until { LOOK_EVERY } else { LOOK_LATER };
         Self { at: now + every, ..self }

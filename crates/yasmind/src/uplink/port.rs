@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
 use rustix::net::sockopt::socket_error;
 use std::ffi::OsStr;
+use std::fs::DirEntry;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -56,10 +57,14 @@ pub enum Heard {
     Gone,
 }
 
-/// The virtio-serial port of that name, if this machine has one.
+/// This machine's virtio-serial ports.
+fn ports() -> impl Iterator<Item = DirEntry> {
+    std::fs::read_dir("/sys/class/virtio-ports").into_iter().flatten().flatten()
+}
+
+/// The one with `PORT_NAME`, if there is one.
 fn find() -> Option<PathBuf> {
-    let ports = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
-    ports.flatten().find_map(|port| {
+    ports().find_map(|port| {
         let name = std::fs::read_to_string(port.path().join("name")).ok()?;
         (name.trim_end() == PORT_NAME).then(|| Path::new(DEVICES).join(port.file_name()))
     })
@@ -75,7 +80,9 @@ impl Port {
         let folder = named.as_deref().map_or(Some(Path::new(DEVICES)), Path::parent);
         let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
         inotify::add_watch(&comers, folder.unwrap_or(Path::new(".")), WatchFlags::CREATE)?;
-        let look = Some(Look::from(now));
+        // Of a file that comes later the kernel tells.
+        let may_be_there = named.is_some() || ports().next().is_some();
+        let look = Some(if may_be_there { Look::from(now) } else { Look::once(now) });
         let is_xen = std::fs::read_to_string(HYPERVISOR).is_ok_and(|kind| kind.trim_end() == "xen");
         let dom0 = (is_xen && named.is_none()).then_some(Dom0 {
             at: now,
