@@ -1,5 +1,5 @@
 //! Children that borrow their parent's memory, by vfork and posix_spawn, and use the parent's
-//! numbers for something else. The parent's descriptors stay what they are.
+//! numbers for something else; and programs that inherit them. The parent's descriptors stay what they are.
 
 use std::io::{Error, Result};
 use std::mem::zeroed;
@@ -17,7 +17,7 @@ pub fn child_uses(fd: Fd, how: &str) -> Result<Option<c_int>> {
         "dup2" | "dup3" | "close" | "closesocket" | "closeaccept" | "closeset" | "closerange" => {
             forked(fd, how).map(Some)
         }
-        "system" | "popen" => inherited(fd, how).map(Some),
+        "system" | "popen" | "forkexec" => inherited(fd, how).map(Some),
         _ => Ok(None),
     }
 }
@@ -29,15 +29,36 @@ fn inherited(fd: Fd, how: &str) -> Result<c_int> {
     let command = c"exit 3".as_ptr();
     // SAFETY: C strings; the stream is closed once.
     let status = unsafe {
-        if how == "system" {
-            check_int(libc::system(command))
-        } else {
-            let output = libc::popen(command, c"r".as_ptr());
-            if output.is_null() { Err(Error::last_os_error()) } else { Ok(libc::pclose(output)) }
+        match how {
+            "system" => check_int(libc::system(command)).map(|status| libc::WEXITSTATUS(status)),
+            "popen" => {
+                let output = libc::popen(command, c"r".as_ptr());
+                if output.is_null() {
+                    Err(Error::last_os_error())
+                } else {
+                    Ok(libc::WEXITSTATUS(libc::pclose(output)))
+                }
+            }
+            _ => becomes(command),
         }
     };
     super::set_close_on_exec(fd, closes)?;
-    status.map(|status| libc::WEXITSTATUS(status))
+    status
+}
+
+/// A child that has a memory of its own becomes the shell. Its exit status.
+fn becomes(command: *const c_char) -> Result<c_int> {
+    let shell = c"/bin/sh".as_ptr();
+    // SAFETY: C strings that outlive the calls; the child only becomes the shell, or ends.
+    let child = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::execl(shell, shell, c"-c".as_ptr(), command, null::<c_char>());
+            libc::_exit(127);
+        }
+        check_int(child)?
+    };
+    wait_child(child)
 }
 
 fn forked(fd: Fd, how: &str) -> Result<c_int> {

@@ -466,6 +466,7 @@ fn borrowed() -> Steps {
         "spawnopen",
         "system",
         "popen",
+        "forkexec",
     ]);
     let mut steps = sets();
     steps.push((10, at(how.prop_map(|how| Act::Borrow { how }))));
