@@ -173,7 +173,7 @@ impl Ends {
     #[inline]
     pub fn of(conn: &Conn, is_seldom: bool) -> Option<Self> {
         match conn.gone() {
-            0 if conn.is_lent() && conn.is_sole_holder() => Some(Self::Lent),
+            0 if conn.comes_back() && conn.is_sole_holder() => Some(Self::Lent),
             0 => is_seldom.then_some(Self::Seldom),
             GIVEN_BACK => Some(Self::Seldom),
             FOR_NOW => Some(Self::Lent),
@@ -240,6 +240,8 @@ fn becomes_candidate(
         return None;
     }
     let (Ok(Some(sent)), Some(read)) = (conn.sent_position(), conn.read_position()) else {
+        // Somebody else has used it: it stays TCP.
+        conn.stays_for_good();
         return None;
     };
     // They may have found bytes that went past.

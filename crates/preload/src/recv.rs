@@ -434,7 +434,7 @@ impl Source for Locked<'_, '_> {
 
     /// See `send`.
     fn is_never(&self) -> bool {
-        self.receiver.is_never() && !self.io.conn.is_lent()
+        self.receiver.is_never() && !self.io.conn.comes_back()
     }
 
     fn park(&mut self) {

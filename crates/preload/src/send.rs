@@ -351,9 +351,9 @@ impl Sink for Locked<'_, '_> {
         self.sender.is_open()
     }
 
-    /// One that is lent gets a channel again: who is in the kernel on it is counted.
+    /// Who is in the kernel on one that comes back is counted.
     fn is_never(&self) -> bool {
-        self.sender.is_never() && !self.io.conn.is_lent()
+        self.sender.is_never() && !self.io.conn.comes_back()
     }
 
     fn is_grown(&self) -> bool {

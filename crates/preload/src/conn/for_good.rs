@@ -44,9 +44,19 @@ impl Conn {
         self.side().rx.lent.load(Ordering::SeqCst) != 0
     }
 
+    /// Whether this process gives the channel back, once it can, so that the connection gets another one.
+    pub fn comes_back(&self) -> bool {
+        self.is_lent() && self.is_own()
+    }
+
+    /// What is parked for good stays so. Under a lock.
+    pub fn stays_for_good(&self) {
+        self.side().rx.lent.store(0, Ordering::SeqCst);
+    }
+
     pub fn park_rx_for_good(&self, fd: c_int) {
         if let Ok(_rx) = self.lock_rx(fd) {
-            self.side().rx.lent.store(0, Ordering::SeqCst);
+            self.stays_for_good();
             let receiver = self.receiver();
             receiver.never_offer();
             self.park_rx(&receiver);
@@ -55,7 +65,7 @@ impl Conn {
 
     pub fn park_tx_for_good(&self, fd: c_int) {
         if let Ok(_tx) = self.lock_tx(fd) {
-            self.side().rx.lent.store(0, Ordering::SeqCst);
+            self.stays_for_good();
             self.reset_if_passed_by(fd);
             // A broken direction shows itself at the next call.
             let _ = self.sender().park_for_good();
